@@ -1,0 +1,109 @@
+"""Compact boundaries: the list, and the page of one compaction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.utils.safestring import SafeString
+from unfold.decorators import display
+
+from compaction_app.admin import cells
+from compaction_app.admin.base import ReadOnlyModelAdmin
+from compaction_app.admin.filters import TeamFilter
+from compaction_app.admin.history import is_imported
+from compaction_app.admin.rendering.summary import summary_sections
+from compaction_app.admin.rendering.text import Fold, fold, pretty_json, visible
+from sessions_app.models import Attachment, CompactBoundary
+
+MOST_IDS = 500  # cleared results listed on a boundary's page
+
+
+@admin.register(CompactBoundary)
+class CompactBoundaryAdmin(ReadOnlyModelAdmin):
+    team_path = "session__team"
+    list_display = (
+        "kind_column",
+        "session_column",
+        "team_column",
+        "trigger",
+        "tokens_column",
+        "made_by_column",
+        "state_column",
+        "time_column",
+    )
+    list_select_related = ("session__team", "run")
+    list_filter = (TeamFilter, "kind", "trigger")
+    ordering = ("-id",)
+    detail_template = "compaction_app/admin/boundary.html"
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        return super().get_queryset(request).select_related("session__team", "run")
+
+    @display(description="kind", ordering="kind")
+    def kind_column(self, boundary: CompactBoundary) -> str:
+        return f"{boundary.get_kind_display()} #{boundary.pk}"
+
+    @display(description="session")
+    def session_column(self, boundary: CompactBoundary) -> SafeString:
+        return cells.session_link(boundary.session)
+
+    @display(description="team")
+    def team_column(self, boundary: CompactBoundary) -> str:
+        return boundary.session.team.name
+
+    @display(description="tokens", ordering="tokens_before")
+    def tokens_column(self, boundary: CompactBoundary) -> SafeString:
+        return cells.token_change(boundary.tokens_before, boundary.tokens_after)
+
+    @display(description="made by")
+    def made_by_column(self, boundary: CompactBoundary) -> str:
+        if is_imported(boundary):
+            return f"imported from {boundary.summarizer or boundary.session.source}"
+        return boundary.summarizer or "–"
+
+    @display(description="state")
+    def state_column(self, boundary: CompactBoundary) -> str:
+        return "reverted" if boundary.reverted_at else "in force"
+
+    @display(description="created at", ordering="created_at")
+    def time_column(self, boundary: CompactBoundary) -> SafeString:
+        return cells.time_cell(boundary.created_at)
+
+    def detail_context(self, request: HttpRequest, obj: CompactBoundary) -> dict[str, Any]:
+        place = cells.boundary_place(obj)
+        return {
+            "title": f"{obj.get_kind_display()} boundary #{obj.pk}",
+            "boundary": obj,
+            "session": obj.session,
+            "name": cells.session_name(obj.session),
+            "run_badge": _run_badge(obj),
+            "kept": {
+                "head": visible(obj.head_uuid),
+                "anchor": visible(obj.anchor_uuid),
+                "tail": visible(obj.tail_uuid),
+            },
+            "cleared_ids": [visible(str(one)) for one in obj.cleared_tool_use_ids[:MOST_IDS]],
+            "imported": is_imported(obj),
+            "tokens": cells.token_change(obj.tokens_before, obj.tokens_after),
+            "sections": summary_sections(obj.summary) if obj.summary else [],
+            "instructions": visible(obj.instructions),
+            "attachments": [_attachment(row) for row in obj.attachments.order_by("ordinal")],
+            "place": place,
+            "place_url": cells.place_url(session_id=obj.session_id, position=max(place, 1)),
+            "preserved_url": cells.place_url(session_id=obj.session_id, position=obj.preserved_first)
+            if obj.preserved_first
+            else "",
+        }
+
+
+def _run_badge(boundary: CompactBoundary) -> SafeString | str:
+    run = getattr(boundary, "run", None)  # the reverse of a one-to-one raises where there is none
+    return cells.status_badge(run.status, run_id=run.pk) if run else "–"
+
+
+def _attachment(row: Attachment) -> dict[str, Any]:
+    payload: Fold | None = fold(pretty_json(row.payload)) if row.payload else None
+    return {"kind": row.kind, "tokens": row.tokens, "text": fold(row.text), "payload": payload}

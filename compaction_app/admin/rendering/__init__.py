@@ -1,0 +1,1 @@
+"""Transcript to HTML. Transcript text is hostile: everything here escapes, sanitises or refuses."""

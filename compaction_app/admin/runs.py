@@ -1,0 +1,111 @@
+"""Compaction runs: the list, and the page that shows what each link did and why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.utils.dateparse import parse_datetime
+from django.utils.safestring import SafeString
+from unfold.decorators import display
+
+from compaction_app.admin import cells
+from compaction_app.admin.base import ReadOnlyModelAdmin
+from compaction_app.admin.filters import TeamFilter
+from compaction_app.admin.rendering.text import fold, pretty_json, visible
+from compaction_app.models import CompactionRun, RunStep
+
+
+@admin.register(CompactionRun)
+class CompactionRunAdmin(ReadOnlyModelAdmin):
+    team_path = "session__team"
+    list_display = (
+        "status_column",
+        "session_column",
+        "team_column",
+        "trigger",
+        "reason_column",
+        "tokens_column",
+        "duration_column",
+        "attempt",
+        "time_column",
+    )
+    list_select_related = ("session__team",)
+    list_filter = (TeamFilter, "status", "failure_reason", "trigger")
+    ordering = ("-id",)
+    detail_template = "compaction_app/admin/run.html"
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        return super().get_queryset(request).select_related("session__team", "boundary", "requested_by")
+
+    @display(description="status", ordering="status")
+    def status_column(self, run: CompactionRun) -> SafeString:
+        return cells.status_badge(run.status)
+
+    @display(description="session")
+    def session_column(self, run: CompactionRun) -> SafeString:
+        return cells.session_link(run.session)
+
+    @display(description="team")
+    def team_column(self, run: CompactionRun) -> str:
+        return run.session.team.name
+
+    @display(description="reason", ordering="failure_reason")
+    def reason_column(self, run: CompactionRun) -> str:
+        return run.get_failure_reason_display() if run.failure_reason else "–"
+
+    @display(description="tokens", ordering="tokens_before")
+    def tokens_column(self, run: CompactionRun) -> SafeString:
+        return cells.token_change(run.tokens_before, run.tokens_after)
+
+    @display(description="duration")
+    def duration_column(self, run: CompactionRun) -> str:
+        return cells.duration_text(run.duration)
+
+    @display(description="queued at", ordering="queued_at")
+    def time_column(self, run: CompactionRun) -> SafeString:
+        return cells.time_cell(run.queued_at)
+
+    def detail_context(self, request: HttpRequest, obj: CompactionRun) -> dict[str, Any]:
+        return {
+            "title": f"Run of {cells.session_name(obj.session)}",
+            "run": obj,
+            "session": obj.session,
+            "name": cells.session_name(obj.session),
+            "badge": cells.status_badge(obj.status),
+            "percent": round(obj.progress * 100),
+            "tokens": cells.token_change(obj.tokens_before, obj.tokens_after),
+            "duration": cells.duration_text(obj.duration),
+            "detail": fold(obj.detail) if obj.detail else None,
+            "instructions": visible(obj.instructions),
+            "steps": [_step(step) for step in obj.steps.order_by("ordinal")],
+            "attempts": [_attempt(entry) for entry in obj.attempts if isinstance(entry, dict)],
+            "usage": fold(pretty_json(obj.usage)) if obj.usage else None,
+            "boundary_url": cells.boundary_url(obj.boundary_id) if obj.boundary_id else "",
+            "session_url": cells.session_url(obj.session_id),
+        }
+
+
+def _step(step: RunStep) -> dict[str, Any]:
+    return {
+        "ran": step.ran,
+        "link": step.link.replace("_", " "),
+        "attempt": step.attempt,
+        "why": visible(step.why),
+        "tokens_before": step.tokens_before,
+        "tokens_after": step.tokens_after,
+    }
+
+
+def _attempt(entry: dict[str, Any]) -> dict[str, Any]:
+    """One entry of `attempts` as services/runs.py writes it."""
+    started = parse_datetime(str(entry.get("started_at") or ""))
+    ended = parse_datetime(str(entry.get("ended_at") or ""))
+    return {
+        "number": entry.get("attempt"),
+        "started_at": started,
+        "took": cells.duration_text(ended - started) if started and ended else "–",
+        "outcome": str(entry.get("outcome") or "not ended").replace("_", " "),
+    }

@@ -1,0 +1,119 @@
+"""sessions/{id}/boundaries/ and boundaries/{id}/."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from drf_spectacular.utils import extend_schema, extend_schema_field
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from compaction_app import selectors
+from compaction_app.api.base import ApiView
+from compaction_app.api.fields import Described, JsonObject
+from sessions_app.models import Attachment, CompactBoundary
+from sessions_app.models.boundaries import KIND_CHOICES
+
+
+class AttachmentBody(Described, serializers.ModelSerializer[Attachment]):
+    """State restored after the summary: a file's content, the plan."""
+
+    meanings = {
+        "kind": "`file`, `plan`, …",
+        "payload": "What describes it, a file's path for instance.",
+        "tokens": "What it is thought to cost.",
+        "text": "What the model is shown.",
+    }
+
+    payload = JsonObject()
+
+    class Meta:
+        model = Attachment
+        fields = ("kind", "payload", "tokens", "text")
+        read_only_fields = fields
+
+
+class PreservedBody(serializers.Serializer[Any]):
+    """uuids of what stays verbatim: its first and last message, and the summary message that it hangs on."""
+
+    head = serializers.CharField(source="head_uuid", help_text="First message kept.")
+    anchor = serializers.CharField(source="anchor_uuid", help_text="The summary message.")
+    tail = serializers.CharField(source="tail_uuid", help_text="Last message kept.")
+
+
+class BoundaryBody(Described, serializers.ModelSerializer[CompactBoundary]):
+    meanings = {
+        "id": "The boundary's id.",
+        "session": "The session whose history it marks.",
+        "kind": "`microcompact` clears tool results; the others put a summary in place of messages.",
+        "trigger": "What started the compaction.",
+        "covers_to": "Position of the last message that is no longer shown as it is.",
+        "tokens_before": "The context before.",
+        "tokens_after": "The context after.",
+        "summary": "What stands for the messages; null for `microcompact`.",
+        "summarizer": "What wrote the summary.",
+        "instructions": "What the summary was to mind.",
+        "preserved": "What stays verbatim; null where nothing does.",
+        "attachments": "State restored after the summary.",
+        "cleared_tool_use_ids": "Calls whose results are shown as a placeholder.",
+        "created_at": "When it was written.",
+        "reverted_at": "When it was taken back; null while it holds.",
+        "run": "The run that wrote it; null where it was imported.",
+    }
+
+    id = serializers.UUIDField(source="uuid", read_only=True)
+    session = serializers.UUIDField(source="session.uuid", read_only=True)
+    kind = serializers.ChoiceField(choices=KIND_CHOICES, read_only=True)
+    trigger = serializers.ChoiceField(choices=CompactBoundary.Trigger.choices, read_only=True)
+    preserved = serializers.SerializerMethodField()
+    attachments = AttachmentBody(many=True, read_only=True)
+    cleared_tool_use_ids = serializers.ListField(child=serializers.CharField(), read_only=True)
+    run = serializers.UUIDField(source="run.uuid", default=None, read_only=True, allow_null=True)
+
+    class Meta:
+        model = CompactBoundary
+        fields = (
+            "id",
+            "session",
+            "kind",
+            "trigger",
+            "covers_to",
+            "tokens_before",
+            "tokens_after",
+            "summary",
+            "summarizer",
+            "instructions",
+            "preserved",
+            "attachments",
+            "cleared_tool_use_ids",
+            "created_at",
+            "reverted_at",
+            "run",
+        )
+        read_only_fields = fields
+
+    @extend_schema_field(PreservedBody(allow_null=True))
+    def get_preserved(self, boundary: CompactBoundary) -> Any:
+        return PreservedBody(boundary).data if boundary.head_uuid else None
+
+
+class BoundariesView(ApiView):
+    queryset = CompactBoundary.objects.none()  # tells the OpenAPI document the model
+
+    @extend_schema(
+        summary="List a session's boundaries",
+        description="Newest first, reverted ones included.",
+        responses=BoundaryBody(many=True),
+    )
+    def get(self, request: Request, session_id: UUID) -> Response:
+        session = self.session(session_id)
+        return self.page(selectors.boundaries_of(team=self.team).filter(session=session), BoundaryBody)
+
+
+class BoundaryView(ApiView):
+    @extend_schema(summary="Show a boundary", responses=BoundaryBody)
+    def get(self, request: Request, boundary_id: UUID) -> Response:
+        boundary = self.one(selectors.boundaries_of(team=self.team), boundary_id, name="boundary")
+        return Response(BoundaryBody(boundary).data)

@@ -1,0 +1,88 @@
+"""Reading and writing JSON strictly and exactly: what RFC 8259 has, no more, and text to the letter."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any, NoReturn
+
+from django.conf import settings
+from rest_framework.exceptions import ParseError
+from rest_framework.parsers import BaseParser
+from rest_framework.renderers import JSONRenderer
+
+from compaction_app.api.exceptions import BodyTooLarge
+
+# Deeper values can not be walked safely by code that recurses; real contents stay below twenty.
+DEEPEST = 200
+
+
+class JsonParser(BaseParser):
+    """Refuses what is no JSON (also NaN, infinities, overflowing numbers), what is too deep, and what is too large."""
+
+    media_type = "application/json"
+
+    def parse(self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> Any:
+        limit = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+        body = stream.read(limit + 1) if limit else stream.read()
+        if limit and len(body) > limit:
+            raise BodyTooLarge(f"The request's body is larger than {limit:,} bytes.")
+        return decode(body)
+
+
+def decode(body: bytes) -> Any:
+    """Raises ParseError."""
+    try:
+        value = json.loads(body.decode("utf-8-sig"), parse_constant=_no_constant, parse_float=_finite)
+    except RecursionError:
+        raise _too_deep() from None
+    except ValueError as error:  # json.JSONDecodeError and UnicodeDecodeError are
+        raise ParseError(f"This is not JSON: {error}") from None
+    _check_depth(value)
+    return value
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text[:40]} is too large a number")
+    return number
+
+
+def _check_depth(value: Any) -> None:
+    """Level by level, so that the check itself can not recurse too deep."""
+    level = [value]
+    for _ in range(DEEPEST):
+        level = [item for part in level for item in _parts(part)]
+        if not level:
+            return
+    raise _too_deep()
+
+
+def _parts(value: Any) -> Any:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
+
+
+def _too_deep() -> ParseError:
+    return ParseError(f"This JSON is nested more than {DEEPEST} levels deep.")
+
+
+class JsonRenderer(JSONRenderer):
+    """UTF-8; where a text holds a lone surrogate, which UTF-8 can't say, the whole answer is ASCII with escapes."""
+
+    def render(self, data: Any, accepted_media_type: str | None = None, renderer_context: Any = None) -> bytes:
+        try:
+            return super().render(data, accepted_media_type, renderer_context)
+        except UnicodeEncodeError:
+            escaping = _AsciiRenderer()
+            return escaping.render(data, accepted_media_type, renderer_context)
+
+
+class _AsciiRenderer(JSONRenderer):
+    ensure_ascii = True

@@ -1,0 +1,58 @@
+"""The API's own errors, and which of them an error of a lower layer becomes.
+
+Apart from errors.py, because REST framework loads the parsers, which raise these, while it loads its views.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.exceptions import RequestDataTooBig
+from rest_framework import status
+from rest_framework.exceptions import APIException
+
+from compaction_app import actions
+
+
+class ApiError(APIException):
+    """An error of ours: its status, its stable code, and `extra` top-level fields of the answer."""
+
+    status_code: int = status.HTTP_400_BAD_REQUEST
+    default_code = "invalid"
+
+    def __init__(self, detail: str | list[str], *, attr: str | None = None, **extra: Any) -> None:
+        super().__init__(detail)
+        self.attr = attr
+        self.extra = extra
+
+
+class UuidTaken(ApiError):
+    status_code = status.HTTP_409_CONFLICT
+    default_code = "uuid_conflict"
+
+
+class RunActive(ApiError):
+    status_code = status.HTTP_409_CONFLICT
+    default_code = "active_run"
+
+
+class NothingToCompact(ApiError):
+    default_code = "nothing_to_compact"
+
+
+class BodyTooLarge(ApiError):
+    status_code = status.HTTP_413_REQUEST_ENTITY_TOO_LARGE
+    default_code = "body_too_large"
+
+
+def translate(exc: Exception) -> Exception:
+    """The API's error for one that a lower layer raised; others are given back as they are."""
+    if isinstance(exc, actions.UuidConflict):
+        details = [f'The uuid "{uuid}" is stored already with other content.' for uuid in exc.conflicts]
+        return UuidTaken(details, attr="uuid", uuids=list(exc.conflicts))
+    if isinstance(exc, actions.ActiveRun):
+        run = str(exc.run.uuid)
+        return RunActive(f"Run {run} of this session is not finished ({exc.run.status}).", run=run)
+    if isinstance(exc, RequestDataTooBig):
+        return BodyTooLarge("The request's body is too large.")
+    return exc

@@ -1,0 +1,110 @@
+"""Query parameters of the lists."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import django_filters
+from django import forms
+from django.core.exceptions import ValidationError
+from django.db.models import Q, QuerySet
+from django_filters.fields import IsoDateTimeField
+from django_filters.rest_framework import FilterSet
+
+from compaction_app.engine.outcome import FailureReason
+from compaction_app.models import RunStatus
+from sessions_app.models import Message, Session, ToolCall
+from sessions_app.models.messages import ROLE_CHOICES
+
+LONGEST_SEARCH = 1_000  # characters; SQLite refuses patterns beyond 50,000 bytes
+LARGEST_POSITION = 2**31 - 1
+
+
+class _MomentField(IsoDateTimeField):
+    def clean(self, value: Any) -> datetime | None:
+        moment = super().clean(value)
+        try:
+            return moment.astimezone(UTC) if moment else None
+        except OverflowError:
+            raise ValidationError("This moment is out of range.", code="invalid") from None
+
+
+class Moment(django_filters.IsoDateTimeFilter):
+    field_class = _MomentField
+
+
+class Position(django_filters.NumberFilter):
+    field_class = forms.IntegerField
+
+    def get_max_validator(self) -> None:  # of decimals; the field's own bounds hold instead
+        return None
+
+
+class Text(django_filters.CharFilter):
+    """Text that is not trimmed; searching for a space is searching for a space."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **{"strip": False, "max_length": LONGEST_SEARCH, **options})
+
+
+class SessionFilter(FilterSet):
+    model = Text(field_name="model", help_text="The model's exact name.")
+    thread = django_filters.ChoiceFilter(choices=Session.Thread.choices)
+    q = Text(method="search", help_text="Text in title or external_id.")
+    created_after = Moment(field_name="created_at", lookup_expr="gte", help_text="Made at this moment or later.")
+    created_before = Moment(field_name="created_at", lookup_expr="lt", help_text="Made before this moment.")
+
+    class Meta:
+        model = Session
+        fields: tuple[str, ...] = ()
+
+    def search(self, queryset: QuerySet[Session], name: str, value: str) -> QuerySet[Session]:
+        return queryset.filter(Q(title__icontains=value) | Q(external_id__icontains=value))
+
+
+class MessageFilter(FilterSet):
+    after = Position(
+        field_name="position",
+        lookup_expr="gt",
+        min_value=0,
+        max_value=LARGEST_POSITION,
+        help_text="Only messages behind this position.",
+    )
+    before = Position(
+        field_name="position",
+        lookup_expr="lt",
+        min_value=0,
+        max_value=LARGEST_POSITION,
+        help_text="Only messages in front of this position.",
+    )
+    role = django_filters.ChoiceFilter(choices=ROLE_CHOICES)
+    tool = Text(method="of_tool", help_text="A tool's name: its calls and their results.")
+    q = Text(method="search", help_text="Text anywhere in the content.")
+
+    class Meta:
+        model = Message
+        fields: tuple[str, ...] = ()
+
+    def of_tool(self, queryset: QuerySet[Message], name: str, value: str) -> QuerySet[Message]:
+        """Through the index of tool calls: no content is searched."""
+        calls = ToolCall.objects.filter(session=self.request.parser_context["view"].shown_session, name=value)
+        uses, results = calls.values("use_position"), calls.values("result_position")
+        return queryset.filter(Q(position__in=uses) | Q(position__in=results))
+
+    def search(self, queryset: QuerySet[Message], name: str, value: str) -> QuerySet[Message]:
+        """Content is stored as JSON text, so the text is looked for as JSON writes it (with lone surrogates: ASCII)."""
+        written = {json.dumps(value, ensure_ascii=ascii_only)[1:-1] for ascii_only in (False, True)}
+        found = Q()
+        for form in sorted(written):
+            found |= Q(content__icontains=form)
+        return queryset.filter(found)
+
+
+class RunFilter(FilterSet):
+    status = django_filters.ChoiceFilter(choices=RunStatus.choices)
+    reason = django_filters.ChoiceFilter(
+        field_name="failure_reason", choices=[(reason.value, reason.value) for reason in FailureReason]
+    )
+    session = django_filters.UUIDFilter(field_name="session__uuid", help_text="A session's id.")

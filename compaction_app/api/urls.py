@@ -1,0 +1,37 @@
+"""Addresses under /api/."""
+
+from __future__ import annotations
+
+from django.urls import include, path, re_path
+from drf_spectacular import renderers
+from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerView
+
+from compaction_app.api.boundaries import BoundariesView, BoundaryView
+from compaction_app.api.compact import CompactView
+from compaction_app.api.context import ContextView
+from compaction_app.api.errors import UnknownUrl
+from compaction_app.api.messages import MessagesView
+from compaction_app.api.runs import RunsView, RunView
+from compaction_app.api.sessions import SessionsView, SessionView
+from compaction_app.api.token_state import TokenStateView
+
+# JSON, or YAML where the Accept header asks for it.
+SCHEMA_RENDERERS = [renderers.OpenApiJsonRenderer2, renderers.OpenApiJsonRenderer, renderers.OpenApiYamlRenderer]
+v1 = [
+    path("sessions/", SessionsView.as_view()),
+    path("sessions/<uuid:session_id>/", SessionView.as_view()),
+    path("sessions/<uuid:session_id>/messages/", MessagesView.as_view()),
+    path("sessions/<uuid:session_id>/context/", ContextView.as_view()),
+    path("sessions/<uuid:session_id>/token-state/", TokenStateView.as_view()),
+    path("sessions/<uuid:session_id>/compact/", CompactView.as_view()),
+    path("sessions/<uuid:session_id>/boundaries/", BoundariesView.as_view()),
+    path("boundaries/<uuid:boundary_id>/", BoundaryView.as_view()),
+    path("runs/", RunsView.as_view()),
+    path("runs/<uuid:run_id>/", RunView.as_view()),
+]
+urlpatterns = [
+    path("v1/", include(v1)),
+    path("schema/", SpectacularAPIView.as_view(renderer_classes=SCHEMA_RENDERERS), name="api-schema"),
+    path("docs/", SpectacularSwaggerView.as_view(url_name="api-schema"), name="api-docs"),
+    re_path(r"", UnknownUrl.as_view()),
+]

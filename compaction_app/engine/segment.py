@@ -1,0 +1,71 @@
+"""What is compacted, and what is preserved: the choice of a cut among the legal ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sessions_app.transcript.boundary import Placement, PreservedSegment
+from sessions_app.transcript.messages import Message, is_human_prompt
+from sessions_app.transcript.rounds import Round, cut_points, group_by_api_round, waiting_approvals
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """`compacted` is replaced, `tail` stays verbatim after it; `covers_to`: the last position that is hidden.
+
+    `preserved`: an older round that waits for a person's answer, kept between summary and tail (known failure T8).
+    """
+
+    covers_to: int
+    compacted: tuple[Message, ...]
+    tail: tuple[Message, ...]
+    preserved: PreservedSegment | None = None
+
+
+def whole_segment(*, messages: Sequence[Message], tail_tokens: int) -> Segment | None:
+    """Compact all but the newest rounds that fit `tail_tokens`. None when no legal cut leaves anything to compact.
+
+    `messages`: what is shown verbatim, oldest first. A call that waits for its result stays whole with its round,
+    even where it is larger than the tail may be.
+    """
+    cuts = cut_points(messages)
+    if not cuts:
+        return None
+    pinned = _waiting_round(messages=messages, most_tokens=tail_tokens // 2)
+    cut = _choose_cut(messages=messages, cuts=cuts, tail_tokens=tail_tokens - (pinned.tokens if pinned else 0))
+    preserved = None
+    if pinned is not None and pinned.last < cut:
+        preserved = PreservedSegment(first=pinned.first, last=pinned.last, placement=Placement.AFTER_SUMMARY)
+    return Segment(
+        covers_to=cut - 1,
+        compacted=tuple(m for m in messages if m.position < cut),
+        tail=tuple(m for m in messages if m.position >= cut),
+        preserved=preserved,
+    )
+
+
+def _choose_cut(*, messages: Sequence[Message], cuts: Sequence[int], tail_tokens: int) -> int:
+    """The earliest legal cut whose tail fits; one at the start of a person's turn is taken first."""
+    kept, fitting = 0, {messages[-1].position + 1}
+    for message in reversed(messages):
+        kept += message.tokens
+        if kept > tail_tokens:
+            break
+        fitting.add(message.position)
+    good = [cut for cut in cuts if cut in fitting]
+    if not good:
+        return cuts[-1]
+    prompts = {m.position for m in messages if is_human_prompt(m)}
+    turns = [cut for cut in good if cut in prompts]
+    return turns[0] if turns else good[0]
+
+
+def _waiting_round(*, messages: Sequence[Message], most_tokens: int) -> Round | None:
+    """The newest round that waits for a person's answer; None where there is none, or it is too big to be kept."""
+    waiting = waiting_approvals(messages)
+    if not waiting:
+        return None
+    newest = waiting[-1].use_position
+    found = next(one for one in group_by_api_round(messages) if one.first <= newest <= one.last)
+    return found if found.tokens <= most_tokens else None

@@ -1,0 +1,128 @@
+"""A compaction run: the row is the truth about the work; the queue only carries its id."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import timedelta
+from typing import Self
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+
+from compaction_app.engine.outcome import FailureReason
+from sessions_app.models import CompactBoundary, Session, Team
+from sessions_app.models.fields import ExactJSONField
+
+FAILURE_CHOICES = [(reason.value, reason.value.replace("_", " ")) for reason in FailureReason]
+
+
+class RunStatus(models.TextChoices):
+    QUEUED = "queued"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+ACTIVE = (RunStatus.QUEUED, RunStatus.RUNNING)
+FINAL = (RunStatus.SUCCEEDED, RunStatus.FAILED, RunStatus.CANCELLED)
+
+
+class RunQuerySet(models.QuerySet["CompactionRun"]):
+    def for_team(self, team: Team) -> Self:
+        return self.filter(session__team=team)
+
+    def active(self) -> Self:
+        return self.filter(status__in=ACTIVE)
+
+
+class CompactionRun(models.Model):
+    uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
+    session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="runs")
+    trigger = models.CharField(max_length=10, choices=CompactBoundary.Trigger)
+    instructions = models.TextField(blank=True)
+    status = models.CharField(max_length=10, choices=RunStatus, default=RunStatus.QUEUED)
+    stage = models.CharField(max_length=40, blank=True)
+    progress = models.FloatField(default=0, help_text="0 to 1")
+    summarizer = models.CharField(max_length=40, blank=True)
+    as_of = models.PositiveIntegerField(null=True, blank=True, help_text="last position that the run has read")
+    attempt = models.PositiveSmallIntegerField(default=0)
+    # Who holds the run and until when; the token fences a worker that lost its lease out of committing.
+    claim_token = models.UUIDField(null=True, blank=True, editable=False)
+    lease_expires_at = models.DateTimeField(null=True, blank=True)
+    attempts = models.JSONField(default=list, blank=True, help_text="one entry a claim: when it began and how it ended")
+    failure_reason = models.CharField(max_length=40, choices=FAILURE_CHOICES, blank=True)
+    detail = models.TextField(blank=True)
+    boundary = models.OneToOneField(
+        CompactBoundary, on_delete=models.PROTECT, null=True, blank=True, related_name="run"
+    )
+    tokens_before = models.PositiveIntegerField(null=True, blank=True)
+    tokens_after = models.PositiveIntegerField(null=True, blank=True)
+    usage = ExactJSONField(null=True, blank=True)
+    requested_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, blank=True, related_name="+"
+    )
+    queued_at = models.DateTimeField()
+    started_at = models.DateTimeField(null=True, blank=True)
+    finished_at = models.DateTimeField(null=True, blank=True)
+
+    objects = RunQuerySet.as_manager()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["session"], condition=Q(status__in=ACTIVE), name="one_active_run_per_session"
+            ),
+            models.CheckConstraint(
+                condition=(Q(status=RunStatus.SUCCEEDED) & Q(boundary__isnull=False))
+                | (~Q(status=RunStatus.SUCCEEDED) & Q(boundary__isnull=True)),
+                name="run_succeeded_with_boundary",
+            ),
+            models.CheckConstraint(
+                condition=(Q(status=RunStatus.FAILED) & ~Q(failure_reason=""))
+                | (~Q(status=RunStatus.FAILED) & Q(failure_reason="")),
+                name="run_failed_with_reason",
+            ),
+            models.CheckConstraint(
+                condition=(Q(status=RunStatus.RUNNING) & Q(lease_expires_at__isnull=False, claim_token__isnull=False))
+                | (~Q(status=RunStatus.RUNNING) & Q(lease_expires_at__isnull=True)),
+                name="run_running_with_lease",
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["session", "-id"], name="run_newest_of_session"),
+            models.Index(fields=["status", "lease_expires_at"], name="run_sweep", condition=Q(status__in=ACTIVE)),
+        ]
+
+    def __str__(self) -> str:
+        return f"run {self.uuid} ({self.status})"
+
+    @property
+    def is_active(self) -> bool:
+        return self.status in ACTIVE
+
+    @property
+    def duration(self) -> timedelta | None:
+        """Time from the first claim to the end; None while it has no end."""
+        return self.finished_at - self.started_at if self.finished_at and self.started_at else None
+
+
+class RunStep(models.Model):
+    """What one link of the chain did, or why it passed."""
+
+    run = models.ForeignKey(CompactionRun, on_delete=models.CASCADE, related_name="steps")
+    ordinal = models.PositiveSmallIntegerField()
+    attempt = models.PositiveSmallIntegerField(default=1)
+    link = models.CharField(max_length=40)
+    ran = models.BooleanField()
+    why = models.TextField()
+    tokens_before = models.PositiveIntegerField()
+    tokens_after = models.PositiveIntegerField()
+
+    class Meta:
+        ordering = ["ordinal"]  # a handful of rows each
+        constraints = [models.UniqueConstraint(fields=["run", "ordinal"], name="run_step_ordinal_once")]
+
+    def __str__(self) -> str:
+        return f"{self.link}: {self.why}"

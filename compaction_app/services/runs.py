@@ -1,0 +1,389 @@
+"""Runs: queue, claim, execute, finish, fail, recover.
+
+The run's row is the truth; the queue only carries its id, and may lose it or deliver it twice. A worker claims a run by
+compare-and-swap, holds it by a lease that its progress renews, and commits only while the claim is still its own.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import traceback
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db import IntegrityError, transaction
+from django.db.models import Q
+from django.utils import timezone
+
+from compaction_app import telemetry
+from compaction_app.engine.chain import Trail, run_chain
+from compaction_app.engine.outcome import CompactionCancelled, CompactionRefused, FailureReason
+from compaction_app.engine.plan import PLANS
+from compaction_app.engine.values import Situation, Trigger
+from compaction_app.llm.factory import make_summarizer, summarizer_name
+from compaction_app.models import CompactionRun, RunStatus, RunStep
+from sessions_app import selectors as transcripts
+from sessions_app.catalog import tokenizer_family
+from sessions_app.models import Session
+from sessions_app.policy import Policy
+from sessions_app.services.append import lock_session
+from sessions_app.services.boundaries import InvalidContext, StaleView, commit_boundary
+from sessions_app.transcript.boundary import BoundaryDraft
+from sessions_app.transcript.messages import Message
+
+logger = logging.getLogger(__name__)
+
+REPORT_EVERY = timedelta(seconds=1)  # progress lands on the row at most this often
+ProgressListener = Callable[[str, float], None]
+
+
+class ActiveRun(Exception):
+    """The session has a run that is not finished; `run` is it."""
+
+    def __init__(self, *, run: CompactionRun) -> None:
+        self.run = run
+        super().__init__(f"run {run.uuid} is {run.status}")
+
+
+class ClaimLost(CompactionCancelled):
+    """The run was cancelled, or its lease ran out and somebody else has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A run that this worker holds. `token` fences everything that it writes."""
+
+    run_id: int
+    token: uuid.UUID
+    attempt: int
+
+
+def queue_run(
+    *, session: Session, trigger: str, instructions: str, now: datetime, requested_by: Any = None
+) -> CompactionRun:
+    """Make a queued run. Raises ActiveRun when the session has one, also when two ask at the same moment."""
+    try:
+        with transaction.atomic():
+            return CompactionRun.objects.create(
+                session=session,
+                trigger=trigger,
+                instructions=instructions,
+                summarizer=summarizer_name(setting=settings.COMPACTION_SUMMARIZER),
+                requested_by=requested_by,
+                queued_at=now,
+            )
+    except IntegrityError:
+        active = CompactionRun.objects.filter(session=session).active().first()
+        if active is None:
+            raise
+        raise ActiveRun(run=active) from None
+
+
+def claim(*, run_id: int, now: datetime) -> Claim | None:
+    """Take a queued run. None when somebody has it or it is finished: a second delivery does nothing."""
+    run = CompactionRun.objects.select_related("session__team").filter(pk=run_id).first()
+    if run is None or run.status != RunStatus.QUEUED:
+        return None
+    token = uuid.uuid4()
+    entry = {"attempt": run.attempt + 1, "started_at": now.isoformat()}
+    taken = CompactionRun.objects.filter(pk=run_id, status=RunStatus.QUEUED, attempt=run.attempt).update(
+        status=RunStatus.RUNNING,
+        claim_token=token,
+        attempt=run.attempt + 1,
+        attempts=[*run.attempts, entry],
+        started_at=run.started_at or now,
+        lease_expires_at=now + _lease(run),
+        stage="starting",
+        progress=0,
+    )
+    return Claim(run_id=run_id, token=token, attempt=run.attempt + 1) if taken else None
+
+
+def execute(*, run_id: int, listener: ProgressListener | None = None) -> CompactionRun | None:
+    """Claim the run and bring it to its end. None when it was not to be had.
+
+    Expected failures end on the row; an unexpected one ends there too and is raised.
+    """
+    held = claim(run_id=run_id, now=timezone.now())
+    if held is None:
+        return None
+    run = CompactionRun.objects.select_related("session__team").get(pk=run_id)
+    try:
+        _work(run=run, held=held, listener=listener)
+    except CompactionCancelled:
+        logger.info("run %s was taken away from this worker", run.uuid)
+    except (KeyboardInterrupt, SystemExit):
+        give_back(held=held)
+        raise
+    except Exception as error:
+        _fail(run=run, held=held, reason=FailureReason.ERROR, detail=_describe(error), trail=[])
+        raise
+    run.refresh_from_db()
+    return run
+
+
+def _describe(error: Exception) -> str:
+    """Type and place, never the message: it may quote the transcript."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__} in {place.name} (line {place.lineno})"
+
+
+def _work(*, run: CompactionRun, held: Claim, listener: ProgressListener | None) -> None:
+    for last_try in (False, True):
+        trail: Trail = []
+        try:
+            return _attempt(run=run, held=held, listener=listener, trail=trail)
+        except StaleView as stale:
+            if last_try:
+                return _fail(run=run, held=held, reason=FailureReason.STALE_VIEW, detail=str(stale), trail=trail)
+        except CompactionRefused as refused:
+            return _fail(run=run, held=held, reason=refused.reason, detail=refused.detail, trail=trail)
+        except InvalidContext as invalid:
+            return _fail(run=run, held=held, reason=FailureReason.INVALID_CONTEXT, detail=str(invalid), trail=trail)
+    return None
+
+
+def _attempt(*, run: CompactionRun, held: Claim, listener: ProgressListener | None, trail: Trail) -> None:
+    progress = RunProgress(run=run, held=held, listener=listener)
+    progress.report(stage="reading", fraction=0.02)
+    session = Session.objects.select_related("team").get(pk=run.session_id)
+    policy = transcripts.effective_policy(team=session.team, session=session).policy
+    if not policy.compaction_enabled:
+        raise CompactionRefused(
+            reason=FailureReason.COMPACTION_DISABLED, detail="compaction is switched off (DISABLE_COMPACT)"
+        )
+    view = transcripts.context_view(session=session)
+    situation = _situation(session=session, run=run, policy=policy, view=view, progress=progress)
+    steps, situation = run_chain(plan=PLANS[Trigger(run.trigger)], situation=situation)
+    trail.extend(steps)
+    if situation.draft is None:
+        last = steps[-1][1]
+        raise CompactionRefused(reason=last.reason or FailureReason.NOTHING_TO_COMPACT, detail=last.why)
+    progress.report(stage="storing", fraction=0.95)
+    _finish(
+        run=run,
+        held=held,
+        session=session,
+        draft=situation.draft,
+        head_id=view.boundary.sequence if view.boundary else None,
+        trail=trail,
+    )
+    progress.tell(stage="done", fraction=1.0)
+
+
+def _situation(*, session: Session, run: CompactionRun, policy: Policy, view: Any, progress: RunProgress) -> Situation:
+    @functools.cache
+    def past() -> list[Message]:
+        return transcripts.covered_history(
+            session=session, up_to=session.last_position, most_messages=policy.summary_source_messages
+        )
+
+    return Situation(
+        view=view,
+        tokens=session.context_tokens,
+        overhead_tokens=session.overhead_tokens,
+        last_position=session.last_position,
+        policy=policy,
+        family=tokenizer_family(session.model),
+        trigger=Trigger(run.trigger),
+        now=timezone.now(),
+        originals=lambda up_to: [message for message in past() if message.position <= up_to],
+        summarizer=make_summarizer(name=run.summarizer),
+        progress=progress,
+        instructions=run.instructions,
+    )
+
+
+def _finish(
+    *, run: CompactionRun, held: Claim, session: Session, draft: BoundaryDraft, head_id: int | None, trail: Trail
+) -> None:
+    """All that a success stores, in one transaction: boundary, attachments, counters, run, steps, telemetry."""
+    now = timezone.now()
+    with transaction.atomic():
+        lock_session(session_id=session.pk)
+        _still_ours(held=held)
+        before = session.context_tokens
+        previous = run.session.boundaries.summarizing().filter(reverted_at__isnull=True).order_by("-id").first()
+        boundary = commit_boundary(
+            session_id=session.pk,
+            draft=draft,
+            trigger=run.trigger,
+            expected_head_id=head_id,
+            as_of=session.last_position,
+            tokens_before=before,
+            now=now,
+        )
+        usage = dict(trail[-1][1].usage)
+        _close(
+            held=held,
+            now=now,
+            status=RunStatus.SUCCEEDED,
+            boundary=boundary,
+            tokens_before=before,
+            tokens_after=boundary.tokens_after,
+            as_of=session.last_position,
+            stage="done",
+            progress=1.0,
+            usage=usage,
+        )
+        _store_steps(run=run, held=held, trail=trail)
+        telemetry.emit_compact(
+            run=run,
+            now=now,
+            payload={
+                "trigger": run.trigger,
+                "kind": boundary.kind,
+                "tokens_before": before,
+                "tokens_after": boundary.tokens_after,
+                "summary_tokens": boundary.summary_tokens,
+                "attachments": len(draft.attachments),
+                "compaction_usage": usage,
+                "summarizer": draft.summarizer,
+                "is_recompaction": previous is not None,
+                "messages_since_previous": session.last_position - (previous.committed_at_position if previous else 0),
+                "seconds": (now - run.started_at).total_seconds() if run.started_at else None,
+            },
+        )
+
+
+def _fail(*, run: CompactionRun, held: Claim, reason: FailureReason, detail: str, trail: Trail) -> None:
+    now = timezone.now()
+    with transaction.atomic():
+        lock_session(session_id=run.session_id)
+        try:
+            _still_ours(held=held)
+        except ClaimLost:
+            return  # somebody else has the run now; its end is theirs to tell
+        _close(held=held, now=now, status=RunStatus.FAILED, failure_reason=reason.value, detail=detail)
+        _store_steps(run=run, held=held, trail=trail)
+        telemetry.emit_compact_failed(
+            run=run,
+            now=now,
+            payload={
+                "trigger": run.trigger,
+                "reason": reason.value,
+                "tokens_before": run.session.context_tokens,
+                "attempt": held.attempt,
+                "summarizer": run.summarizer,
+            },
+        )
+
+
+def _still_ours(*, held: Claim) -> None:
+    ours = CompactionRun.objects.select_for_update().filter(
+        pk=held.run_id, status=RunStatus.RUNNING, claim_token=held.token
+    )
+    if not ours.exists():
+        raise ClaimLost(f"run {held.run_id}")
+
+
+def _close(*, held: Claim, now: datetime, status: str, **values: Any) -> None:
+    run = CompactionRun.objects.get(pk=held.run_id)
+    attempts = _ended(run=run, now=now, how=str(values.get("failure_reason") or status))
+    CompactionRun.objects.filter(pk=held.run_id).update(
+        status=status, finished_at=now, lease_expires_at=None, attempts=attempts, **values
+    )
+
+
+def _ended(*, run: CompactionRun, now: datetime, how: str) -> list[Any]:
+    if not run.attempts:
+        return []
+    return [*run.attempts[:-1], {**run.attempts[-1], "ended_at": now.isoformat(), "outcome": how}]
+
+
+def _store_steps(*, run: CompactionRun, held: Claim, trail: Trail) -> None:
+    first = run.steps.count() + 1  # a handful of rows
+    RunStep.objects.bulk_create(
+        RunStep(
+            run=run,
+            ordinal=number,
+            attempt=held.attempt,
+            link=name,
+            ran=step.draft is not None,
+            why=step.why,
+            tokens_before=step.tokens_before,
+            tokens_after=step.tokens_after,
+        )
+        for number, (name, step) in enumerate(trail, start=first)
+    )
+
+
+def give_back(*, held: Claim) -> None:
+    """Put a run that is being worked on back into the queue (an orderly stop of the worker)."""
+    run = CompactionRun.objects.get(pk=held.run_id)
+    CompactionRun.objects.filter(pk=held.run_id, status=RunStatus.RUNNING, claim_token=held.token).update(
+        status=RunStatus.QUEUED,
+        lease_expires_at=None,
+        claim_token=None,
+        attempts=_ended(run=run, now=timezone.now(), how="given back"),
+    )
+
+
+def recover(*, now: datetime) -> list[int]:
+    """Ids of runs that somebody must work on: queued ones that waited for a sweep, and those whose worker went silent.
+
+    A run that lost its worker too often fails as `worker_lost`.
+    """
+    for run in CompactionRun.objects.select_related("session__team").filter(
+        status=RunStatus.RUNNING, lease_expires_at__lt=now
+    ):
+        _take_back(run=run, now=now)
+    return list(
+        CompactionRun.objects.filter(status=RunStatus.QUEUED)
+        .filter(Q(queued_at__lt=now - timedelta(seconds=5)) | Q(attempt__gt=0))
+        .order_by("id")
+        .values_list("pk", flat=True)
+    )
+
+
+def _take_back(*, run: CompactionRun, now: datetime) -> None:
+    policy = transcripts.effective_policy(team=run.session.team, session=run.session).policy
+    held = Claim(run_id=run.pk, token=run.claim_token or uuid.uuid4(), attempt=run.attempt)
+    if run.attempt >= policy.run_attempts:
+        detail = f"its worker went silent {run.attempt} times"
+        _fail(run=run, held=held, reason=FailureReason.WORKER_LOST, detail=detail, trail=[])
+        return
+    CompactionRun.objects.filter(
+        pk=run.pk, status=RunStatus.RUNNING, claim_token=run.claim_token, lease_expires_at__lt=now
+    ).update(
+        status=RunStatus.QUEUED,
+        lease_expires_at=None,
+        claim_token=None,
+        attempts=_ended(run=run, now=now, how="worker lost"),
+    )
+
+
+def _lease(run: CompactionRun) -> timedelta:
+    policy = transcripts.effective_policy(team=run.session.team, session=run.session).policy
+    return timedelta(seconds=policy.lease_seconds)
+
+
+class RunProgress:
+    """Progress on the run's row, at most once a second; each report renews the lease and notices a lost claim."""
+
+    def __init__(self, *, run: CompactionRun, held: Claim, listener: ProgressListener | None) -> None:
+        self.held = held
+        self.listener = listener
+        self.lease = _lease(run)
+        self.stage = ""
+        self.told_at: datetime | None = None
+
+    def report(self, *, stage: str, fraction: float) -> None:
+        self.tell(stage=stage, fraction=fraction)
+        now = timezone.now()
+        if stage == self.stage and self.told_at and now - self.told_at < REPORT_EVERY:
+            return
+        self.stage, self.told_at = stage, now
+        ours = CompactionRun.objects.filter(pk=self.held.run_id, status=RunStatus.RUNNING, claim_token=self.held.token)
+        if not ours.update(stage=stage, progress=round(fraction, 3), lease_expires_at=now + self.lease):
+            raise ClaimLost(f"run {self.held.run_id}")
+
+    def tell(self, *, stage: str, fraction: float) -> None:
+        """Only the listener hears this: for what comes after the row is closed."""
+        if self.listener:
+            self.listener(stage, fraction)

@@ -1,0 +1,16 @@
+from sessions_app.models.boundaries import Attachment, CompactBoundary
+from sessions_app.models.messages import Message, ToolCall, TranscriptEntry
+from sessions_app.models.sessions import Session
+from sessions_app.models.teams import ApiKey, Membership, Team
+
+__all__ = [
+    "ApiKey",
+    "Attachment",
+    "CompactBoundary",
+    "Membership",
+    "Message",
+    "Session",
+    "Team",
+    "ToolCall",
+    "TranscriptEntry",
+]

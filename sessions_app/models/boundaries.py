@@ -1,0 +1,135 @@
+"""Compact boundaries: rows that say how the history is to be read from then on."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Self
+
+from django.db import models
+from django.db.models import Q
+
+from sessions_app.models.fields import ExactJSONField
+from sessions_app.models.sessions import Session
+from sessions_app.models.teams import Team
+from sessions_app.transcript import boundary as values
+
+KIND_CHOICES = [(kind.value, kind.value.replace("_", " ")) for kind in values.BoundaryKind]
+PLACEMENT_CHOICES = [(place.value, place.value.replace("_", " ")) for place in values.Placement]
+SUMMARIZES = Q(kind__in=[kind.value for kind in values.SUMMARIZING_KINDS])
+
+
+class BoundaryQuerySet(models.QuerySet["CompactBoundary"]):
+    def for_team(self, team: Team) -> Self:
+        return self.filter(session__team=team)
+
+    def summarizing(self) -> Self:
+        return self.filter(SUMMARIZES)
+
+
+class CompactBoundary(models.Model):
+    class Trigger(models.TextChoices):
+        AUTO = "auto"
+        MANUAL = "manual"
+        PREPARE = "prepare"
+        REACTIVE = "reactive"
+
+    uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
+    session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="boundaries")
+    kind = models.CharField(max_length=20, choices=KIND_CHOICES)
+    trigger = models.CharField(max_length=10, choices=Trigger)
+    covers_to = models.PositiveIntegerField(help_text="last position that is hidden")
+    committed_at_position = models.PositiveIntegerField(help_text="the session's last position when this was written")
+    summary = models.TextField(null=True, blank=True)
+    summary_tokens = models.PositiveIntegerField(
+        default=0, help_text="estimate of the message that the summary becomes"
+    )
+    # What wrote the summary: "extractive", or the client whose transcript was imported.
+    summarizer = models.CharField(max_length=40, blank=True)
+    instructions = models.TextField(blank=True)
+    preserved_first = models.PositiveIntegerField(null=True, blank=True)
+    preserved_last = models.PositiveIntegerField(null=True, blank=True)
+    preserved_placement = models.CharField(max_length=15, choices=PLACEMENT_CHOICES, blank=True)
+    # The kept messages as their uuids, for a loader that rebuilds the chain (S7).
+    head_uuid = models.CharField(max_length=128, blank=True)
+    anchor_uuid = models.CharField(max_length=128, blank=True)
+    tail_uuid = models.CharField(max_length=128, blank=True)
+    cleared_tool_use_ids = models.JSONField(default=list, blank=True)
+    tokens_before = models.PositiveIntegerField()
+    tokens_after = models.PositiveIntegerField(null=True, blank=True)
+    created_at = models.DateTimeField()
+    reverted_at = models.DateTimeField(null=True, blank=True)
+
+    objects = BoundaryQuerySet.as_manager()
+
+    class Meta:
+        verbose_name_plural = "compact boundaries"
+        constraints = [
+            models.CheckConstraint(
+                condition=(SUMMARIZES & Q(summary__isnull=False) & ~Q(summary=""))
+                | (~SUMMARIZES & Q(summary__isnull=True)),
+                name="boundary_summary_when_it_summarizes",
+            ),
+            models.CheckConstraint(
+                condition=Q(preserved_first__isnull=True, preserved_last__isnull=True, preserved_placement="")
+                | (
+                    Q(preserved_first__isnull=False, preserved_last__gte=models.F("preserved_first"))
+                    & ~Q(preserved_placement="")
+                ),
+                name="boundary_preserved_whole_or_none",
+            ),
+            models.CheckConstraint(
+                condition=Q(covers_to__lte=models.F("committed_at_position")), name="boundary_covers_history"
+            ),
+        ]
+        indexes = [
+            # The head of the view in one look-up.
+            models.Index(fields=["session", "-id"], name="boundary_head", condition=Q(reverted_at__isnull=True)),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.kind} to {self.covers_to}"
+
+    def as_value(self) -> values.Boundary:
+        """The boundary with its attachments, which should have been prefetched."""
+        preserved = None
+        if self.preserved_first is not None and self.preserved_last is not None:
+            preserved = values.PreservedSegment(
+                first=self.preserved_first,
+                last=self.preserved_last,
+                placement=values.Placement(self.preserved_placement),
+            )
+        return values.Boundary(
+            id=str(self.uuid),
+            kind=values.BoundaryKind(self.kind),
+            covers_to=self.covers_to,
+            committed_at=self.committed_at_position,
+            created_at=self.created_at,
+            sequence=self.pk,
+            summary=self.summary,
+            summary_tokens=self.summary_tokens,
+            preserved=preserved,
+            attachments=tuple(attachment.as_value() for attachment in self.attachments.all()),
+            cleared_tool_use_ids=frozenset(self.cleared_tool_use_ids),
+            reverted_at=self.reverted_at,
+        )
+
+
+class Attachment(models.Model):
+    """State that stands after a boundary's summary: a file's content, the plan."""
+
+    boundary = models.ForeignKey(CompactBoundary, on_delete=models.PROTECT, related_name="attachments")
+    ordinal = models.PositiveSmallIntegerField()
+    kind = models.CharField(max_length=40)
+    text = models.TextField()
+    payload = ExactJSONField(default=dict, blank=True)
+    tokens = models.PositiveIntegerField(default=0)
+
+    class Meta:
+        ordering = ["ordinal"]  # a handful of rows each, and their order is part of what the model sees
+        constraints = [models.UniqueConstraint(fields=["boundary", "ordinal"], name="attachment_ordinal_once")]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.ordinal}"
+
+    def as_value(self) -> values.AttachmentValue:
+        return values.AttachmentValue(kind=self.kind, text=self.text, payload=self.payload, tokens=self.tokens)

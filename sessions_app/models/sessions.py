@@ -1,0 +1,84 @@
+"""A session: one conversation of one agent, with counters that keep append and decision flat."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Self
+
+from django.db import models
+
+from sessions_app.models.fields import ExactJSONField
+from sessions_app.models.teams import Team
+
+
+class SessionQuerySet(models.QuerySet["Session"]):
+    def for_team(self, team: Team) -> Self:
+        return self.filter(team=team)
+
+
+class Session(models.Model):
+    class Thread(models.TextChoices):
+        MAIN = "main"
+        SUBAGENT = "subagent"
+
+    class ContextSource(models.TextChoices):
+        """What `context_tokens` rests on (facts: a figure says whether it was measured or estimated)."""
+
+        USAGE = "usage"
+        USAGE_AND_ESTIMATE = "usage+estimate"
+        ESTIMATE = "estimate"
+
+    uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
+    team = models.ForeignKey(Team, on_delete=models.PROTECT, related_name="sessions")
+    external_id = models.CharField(max_length=255, null=True, blank=True)
+    title = models.CharField(max_length=300, blank=True)
+    model = models.CharField(max_length=200, blank=True)
+    thread = models.CharField(max_length=10, choices=Thread, default=Thread.MAIN)
+    parent = models.ForeignKey("self", on_delete=models.PROTECT, null=True, blank=True, related_name="children")
+    # Where the history came from: "api", or the transcript format that was imported.
+    source = models.CharField(max_length=30, default="api")
+    system = ExactJSONField(null=True, blank=True)
+    tools = ExactJSONField(null=True, blank=True)
+    metadata = ExactJSONField(default=dict, blank=True)
+    policy_overrides = models.JSONField(default=dict, blank=True, help_text="figures of the policy table, by name")
+    created_at = models.DateTimeField(auto_now_add=True)
+    updated_at = models.DateTimeField(auto_now=True)
+    last_message_at = models.DateTimeField(null=True, blank=True)
+    last_assistant_at = models.DateTimeField(null=True, blank=True)
+
+    # Counters, kept by append and by boundary commits under the session's row lock.
+    last_position = models.PositiveIntegerField(default=0)
+    leaf_position = models.PositiveIntegerField(default=0, help_text="newest message on the live path")
+    # The last response: where it began and its API message id; where the last human prompt stands.
+    round_position = models.PositiveIntegerField(default=0)
+    round_message_id = models.CharField(max_length=255, null=True, blank=True)
+    last_prompt_position = models.PositiveIntegerField(default=0)
+    boundary_count = models.PositiveIntegerField(default=0)
+    context_tokens = models.PositiveIntegerField(default=0)
+    context_source = models.CharField(max_length=15, choices=ContextSource, default=ContextSource.ESTIMATE)
+    peak_prompt_tokens = models.PositiveIntegerField(default=0, help_text="largest prompt that a response reported")
+    view_tokens = models.PositiveIntegerField(
+        default=0, help_text="estimate of what the model is shown, without overhead"
+    )
+    overhead_tokens = models.PositiveIntegerField(default=0, help_text="system prompt and tools")
+    overhead_measured = models.BooleanField(default=False, help_text="taken from a usage, not from system and tools")
+    overhead_due = models.BooleanField(default=True, help_text="the next usage measures the overhead")
+    # The last usage (sessions_app/transcript/tokens.py: UsageAnchor); null after a boundary until the next response.
+    anchor = models.JSONField(null=True, blank=True)
+
+    objects = SessionQuerySet.as_manager()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["team", "external_id"], name="session_external_id_once"),
+            models.CheckConstraint(
+                condition=models.Q(leaf_position__lte=models.F("last_position")), name="session_leaf_is_stored"
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["team", "-context_tokens", "-id"], name="session_fullest_first"),
+            models.Index(fields=["team", "-id"], name="session_newest_first"),
+        ]
+
+    def __str__(self) -> str:
+        return self.title or self.external_id or str(self.uuid)

@@ -1,0 +1,314 @@
+"""THE TABLE: every figure of the service, one line each: default, unit, meaning, bounds, variable.
+
+`Policy()` holds the defaults. `resolve()` lays environment, team and session values over them and says for each
+value where it came from. Nothing else in the code holds a threshold. Sources: the product's mission (rows S1 to S20),
+the measured page on quality, and the decisions in docs/architecture.md; named per figure where it matters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import Field, dataclass, field, fields, replace
+from typing import Any
+
+# Tools whose results may be cleared: what they returned can be had again (S4). An unknown tool is not compactable.
+COMPACTABLE_TOOLS: frozenset[str] = frozenset(
+    {
+        "Read",
+        "Bash",
+        "PowerShell",
+        "Grep",
+        "Glob",
+        "WebSearch",
+        "WebFetch",
+        "Edit",
+        "Write",
+        "MultiEdit",
+        "NotebookEdit",
+    }
+)
+# Tools whose unanswered call waits for a person: the round with the call stays in the context (known failure T8).
+APPROVAL_TOOLS: frozenset[str] = frozenset({"AskUserQuestion", "ExitPlanMode"})
+
+
+class PolicyError(ValueError):
+    """A value for a figure that is not allowed; the message names figure, value and what is allowed."""
+
+
+def _figure(
+    default: Any, *, unit: str, meaning: str, low: float | None = None, high: float | None = None, env: str = ""
+) -> Any:
+    metadata = {"unit": unit, "meaning": meaning, "low": low, "high": high, "env": env}
+    return field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Resolved figures. Attribute access is typed; `FIGURES` describes each."""
+
+    # Window arithmetic (S8, S9)
+    summary_output_tokens: int = _figure(
+        20_000, unit="tokens", low=0, meaning="most of the window that is reserved for the summary's own output"
+    )
+    auto_compact_buffer_tokens: int = _figure(
+        13_000, unit="tokens", low=0, meaning="automatic compaction starts this far below the effective window"
+    )
+    warning_buffer_tokens: int = _figure(
+        20_000, unit="tokens", low=0, meaning="the warning level starts this far below the effective window"
+    )
+    error_buffer_tokens: int = _figure(
+        20_000, unit="tokens", low=0, meaning="the error level starts this far below the effective window"
+    )
+    smallest_threshold_share: float = _figure(
+        0.5, unit="share", low=0.1, high=1, meaning="floor of every threshold, as a share of the effective window"
+    )
+    context_window: int = _figure(
+        0, unit="tokens", low=0, env="CLAUDE_CODE_AUTO_COMPACT_WINDOW", meaning="context window; 0: the model's own"
+    )
+    auto_compact_pct: int = _figure(
+        0,
+        unit="percent",
+        low=0,
+        high=100,
+        env="CLAUDE_AUTOCOMPACT_PCT_OVERRIDE",
+        meaning="threshold as a percentage of the effective window; can only lower it; 0: not set",
+    )
+    compaction_enabled: bool = _figure(
+        True, unit="switch", env="!DISABLE_COMPACT", meaning="whether anything may be compacted at all"
+    )
+    auto_compact_enabled: bool = _figure(
+        True, unit="switch", env="!DISABLE_AUTO_COMPACT", meaning="whether compaction may start by itself"
+    )
+
+    # Estimates (S12)
+    estimate_tolerance_share: float = _figure(
+        0.1, unit="share", low=0, high=0.9, meaning="how far an estimate may be off before a usage contradicts it"
+    )
+
+    # Full compaction (S5): how big what replaces the history may be
+    full_budget_share: float = _figure(
+        0.2, unit="share", low=0.01, high=0.9, meaning="summary and kept tail together, as a share of what they replace"
+    )
+    full_budget_tokens: int = _figure(
+        16_000, unit="tokens", low=500, meaning="most that summary and kept tail may take together"
+    )
+    full_budget_floor_tokens: int = _figure(
+        6_000, unit="tokens", low=0, meaning="least that summary and kept tail may take, where so much is shown"
+    )
+    full_small_share: float = _figure(
+        0.25, unit="share", low=0.05, high=0.95, meaning="where the overhead leaves no room: share of what is shown"
+    )
+    full_floor_share: float = _figure(
+        0.6, unit="share", low=0.05, high=0.95, meaning="the floor never takes more of what is shown than this"
+    )
+    full_tail_share: float = _figure(
+        0.3, unit="share", low=0, high=0.9, meaning="share of that budget for recent rounds kept verbatim; 0: none"
+    )
+    full_target_share: float = _figure(
+        0.3,
+        unit="share",
+        low=0.05,
+        high=0.95,
+        meaning="attachments stop where the context would pass this share of before",
+    )
+    least_reclaim_share: float = _figure(
+        0.05, unit="share", low=0, high=0.9, meaning="a compaction that frees less counts as ineffective (decision 9)"
+    )
+
+    summary_least_tokens: int = _figure(
+        130, unit="tokens", low=1, meaning="nine headings alone take about this much; with less there is no summary"
+    )
+    summary_source_messages: int = _figure(
+        20_000, unit="messages", low=100, meaning="newest stored messages that a summary is made from; prompts besides"
+    )
+
+    # Attachments (S15)
+    attached_files: int = _figure(5, unit="files", low=0, meaning="most recently read files restored after compaction")
+    attached_file_tokens: int = _figure(5_000, unit="tokens", low=0, meaning="most that one restored file may take")
+    attached_files_tokens: int = _figure(50_000, unit="tokens", low=0, meaning="most that all restored files may take")
+    attached_plan_tokens: int = _figure(5_000, unit="tokens", low=0, meaning="most that the restored plan may take")
+
+    # Embedded summariser (B3). Shares are of the summary's budget and are caps, filled in this order: what a section
+    # leaves unused flows on (facts: quality.md, the waterfall; figures tuned with tools/measure_compaction.py).
+    extract_user_share: float = _figure(
+        0.36, unit="share", low=0, high=1, meaning="most that the human's messages may take of an extractive summary"
+    )
+    extract_request_share: float = _figure(
+        0.05, unit="share", low=0, high=1, meaning="most that section 1 and the instructions add to that"
+    )
+    extract_files_share: float = _figure(
+        0.16, unit="share", low=0, high=1, meaning="most that the list of files may take of an extractive summary"
+    )
+    extract_errors_share: float = _figure(
+        0.12, unit="share", low=0, high=1, meaning="most that errors with their fixes may take of an extractive summary"
+    )
+    extract_todos_share: float = _figure(
+        0.12, unit="share", low=0, high=1, meaning="most that todo items and plan may take of an extractive summary"
+    )
+    extract_work_share: float = _figure(
+        0.06,
+        unit="share",
+        low=0,
+        high=1,
+        meaning="most that current work and next step may take of an extractive summary",
+    )
+    extract_commands_share: float = _figure(
+        0.18, unit="share", low=0, high=1, meaning="most that the commands run may take of an extractive summary"
+    )
+    extract_findings_share: float = _figure(
+        0.04, unit="share", low=0, high=1, meaning="most that findings and decisions may take of an extractive summary"
+    )
+    extract_terms_share: float = _figure(
+        0.02, unit="share", low=0, high=1, meaning="most that the key terms may take of an extractive summary"
+    )
+    extract_lines_share: float = _figure(
+        0.26,
+        unit="share",
+        low=0,
+        high=1,
+        meaning="least that key lines and names get, whatever the sections would take",
+    )
+    extract_lines_kept_share: float = _figure(
+        0.45, unit="share", low=0, high=1, meaning="what is left above this goes to the human's messages that were cut"
+    )
+    extract_result_head_chars: int = _figure(
+        60_000, unit="characters", low=100, meaning="how far from its start one text is read for lines and names"
+    )
+    extract_result_tail_chars: int = _figure(
+        20_000, unit="characters", low=0, meaning="how much of the end of a longer text is read as well"
+    )
+    extract_line_chars: int = _figure(
+        240, unit="characters", low=20, meaning="longest line that may become a key line, an error line or a finding"
+    )
+    extract_command_chars: int = _figure(
+        1_500, unit="characters", low=20, meaning="longest command that is repeated verbatim"
+    )
+    extract_reaction_calls: int = _figure(
+        8, unit="calls", low=1, meaning="how many calls after a failure are searched for the reaction to it"
+    )
+
+    # Chances that a name or a line is written again within the next 40 messages; they fall as 1 / (1 + age / half age),
+    # the age in messages. Counted on the recorded sessions; the shape matters, the second digit doesn't.
+    extract_own_name_chance: float = _figure(
+        0.4, unit="chance", low=0, high=1, meaning="a name that the agent has just written is written again"
+    )
+    extract_own_name_half_age: int = _figure(30, unit="messages", low=1, meaning="age at which that chance has halved")
+    extract_repeat_gain: float = _figure(
+        0.35,
+        unit="share",
+        low=0,
+        meaning="what each of up to three more uses of a name or command adds",
+    )
+    extract_seen_name_chance: float = _figure(
+        0.055, unit="chance", low=0, high=1, meaning="a name that a result or the human has just shown is written"
+    )
+    extract_seen_half_age: int = _figure(
+        40, unit="messages", low=1, meaning="age at which the chance of what was only seen has halved"
+    )
+    extract_own_line_chance: float = _figure(
+        0.2, unit="chance", low=0, high=1, meaning="a line that the agent has just written is written again"
+    )
+    extract_own_line_half_age: int = _figure(12, unit="messages", low=1, meaning="age at which that chance has halved")
+    extract_repeated_line_factor: float = _figure(
+        2.5, unit="factor", low=1, meaning="how much likelier an own line returns that was there more than once"
+    )
+    extract_seen_line_chance: float = _figure(
+        0.015, unit="chance", low=0, high=1, meaning="a line that has just been shown is written"
+    )
+    extract_shown_name_share: float = _figure(
+        0.04, unit="share", low=0, high=1, meaning="worth of a further line with a name that is shown already"
+    )
+    extract_bare_line_share: float = _figure(
+        0.2, unit="share", low=0, high=1, meaning="worth of a line without any name: it takes what is left over"
+    )
+    extract_wanted_chance: float = _figure(
+        0.5, unit="chance", low=0, high=1, meaning="added for each name or word of the person's instructions"
+    )
+    extract_name_cost_share: float = _figure(
+        0.9, unit="share", low=0.1, meaning="below 1 single names are preferred over lines"
+    )
+    extract_shortest_line_chars: int = _figure(
+        24,
+        unit="characters",
+        low=1,
+        meaning="shortest line that may become a key line (facts: quality.md, metric line)",
+    )
+    extract_names_per_row: int = _figure(12, unit="names", low=1, meaning="how many names stand on a row of the ledger")
+    extract_quote_chars: int = _figure(
+        300, unit="characters", low=20, meaning="longest quotation from the agent's texts or the instructions"
+    )
+    extract_request_chars: int = _figure(
+        160, unit="characters", low=20, meaning="how much of a request section 1 quotes; section 6 has it whole"
+    )
+    extract_path_chars: int = _figure(400, unit="characters", low=20, meaning="longest path that is listed uncut")
+    extract_favour: int = _figure(
+        2, unit="factor", low=1, meaning="how much longer than others the first and newest message may be before a cut"
+    )
+    extract_least_marks: int = _figure(
+        2, unit="cut marks", low=2, meaning="a message is cut only where it keeps this many times what the mark costs"
+    )
+    extract_scaffold_share: float = _figure(
+        0.25, unit="share", low=0, high=1, meaning="above this share of the budget the scaffold leaves placeholders out"
+    )
+    extract_last_actions: int = _figure(3, unit="actions", low=1, meaning="how many last actions current work names")
+
+    # Runs
+    lease_seconds: int = _figure(120, unit="seconds", low=5, meaning="a worker that is silent for longer lost its run")
+    sweep_seconds: int = _figure(30, unit="seconds", low=1, meaning="pause between sweeps for runs left behind")
+    run_attempts: int = _figure(3, unit="attempts", low=1, meaning="how often a run is taken up again before it fails")
+
+    # Import
+    import_batch_lines: int = _figure(200, unit="lines", low=1, meaning="lines of a transcript that are stored at once")
+    import_line_bytes: int = _figure(
+        64_000_000, unit="bytes", low=1_000, meaning="a longer line is reported and passed over, so memory stays flat"
+    )
+
+
+FIGURES: dict[str, Field[Any]] = {f.name: f for f in fields(Policy)}
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedPolicy:
+    """A policy, and for each figure that is not at its default the layer that set it."""
+
+    policy: Policy
+    origins: Mapping[str, str]
+
+
+def check(*, name: str, value: object) -> Any:
+    """The value in the figure's own type. Raises PolicyError naming the figure, the value and what is allowed."""
+    figure = FIGURES.get(name)
+    if figure is None:
+        raise PolicyError(f"{name}: no such figure")
+    default: object = figure.default
+    low, high = figure.metadata["low"], figure.metadata["high"]
+    if isinstance(default, bool):
+        if not isinstance(value, bool):
+            raise PolicyError(f"{name}={value!r}: true or false is needed")
+        return value
+    if isinstance(value, bool) or not isinstance(value, int if isinstance(default, int) else (int, float)):
+        raise PolicyError(f"{name}={value!r}: {'a whole number' if isinstance(default, int) else 'a number'} is needed")
+    if (low is not None and value < low) or (high is not None and value > high):
+        raise PolicyError(f"{name}={value!r}: allowed is {_range(low, high)}")
+    return value
+
+
+def _range(low: float | None, high: float | None) -> str:
+    return f"{low} to {high}" if high is not None else f"{low} or more"
+
+
+def resolve(
+    *,
+    environment: Mapping[str, object] | None = None,
+    team: Mapping[str, object] | None = None,
+    session: Mapping[str, object] | None = None,
+) -> ResolvedPolicy:
+    """Lay the layers over the defaults, later ones winning. Keys are figure names; None values are skipped."""
+    values: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    for origin, layer in (("environment", environment), ("team", team), ("session", session)):
+        for name, value in (layer or {}).items():
+            if value is not None:
+                values[name] = check(name=name, value=value)
+                origins[name] = origin
+    return ResolvedPolicy(policy=replace(Policy(), **values), origins=origins)

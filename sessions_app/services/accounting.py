@@ -1,0 +1,84 @@
+"""The session's counters: how full the context is, from the last usage and from estimates of what came after."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import datetime
+
+from sessions_app import selectors
+from sessions_app.models import Message, Session
+from sessions_app.policy import Policy
+from sessions_app.transcript.messages import MessageKind, Role, Usage
+from sessions_app.transcript.tokens import UsageAnchor
+
+
+def count_appended(*, session: Session, rows: Sequence[Message], rewound: bool, now: datetime) -> None:
+    """Take the stored rows into the counters. Costs what the rows cost; a rewind costs one sum over the view."""
+    for row in rows:
+        session.last_position = row.position
+        if row.role == Role.ASSISTANT and row.kind == MessageKind.NORMAL and not row.is_sidechain:
+            session.model = session.model or row.model
+            session.last_assistant_at = row.sent_at
+        if row.kind == MessageKind.NORMAL and not row.is_sidechain and row.left_path_at is None:
+            _count_row(session=session, row=row)
+    session.last_message_at = max((row.sent_at for row in rows if row.sent_at), default=now)
+    if rewound:
+        recount_view(session=session, view_tokens=_shown_tokens(session=session))
+    else:
+        _settle(session=session)
+
+
+def recount_view(*, session: Session, view_tokens: int) -> None:
+    """After the view changed as a whole: usage from before is void (known failure T11), the estimate stands."""
+    session.view_tokens = view_tokens
+    session.anchor = None
+    _settle(session=session)
+
+
+def _count_row(*, session: Session, row: Message) -> None:
+    usage = Usage.from_json(row.usage) if row.role == Role.ASSISTANT else None
+    if usage and usage.prompt_tokens:
+        session.peak_prompt_tokens = max(session.peak_prompt_tokens, usage.prompt_tokens)
+        _measure_overhead(session=session, prompt_tokens=usage.prompt_tokens)
+    anchor = UsageAnchor(**session.anchor) if session.anchor else UsageAnchor.none()
+    anchor = anchor.after(
+        position=row.position,
+        role=Role(row.role),
+        message_id=row.message_id,
+        usage=usage,
+        tokens=row.tokens,
+    )
+    session.anchor = asdict(anchor) if anchor.position else None
+    session.view_tokens += row.tokens
+
+
+def _measure_overhead(*, session: Session, prompt_tokens: int) -> None:
+    """What a prompt holds beyond the transcript: system prompt, tools, what its client adds.
+
+    Measured on the first usage of a session and after each boundary, while little is estimated and so little of the
+    estimate's error falls into the difference. Right after a client's own compaction its prompt holds restored state
+    that is not in the transcript, so the smaller figure stands. A later prompt that has no room for the overhead beside
+    what is shown proves it too large.
+    """
+    if session.overhead_due:
+        hidden = max(prompt_tokens - session.view_tokens, 0)
+        session.overhead_tokens = min(session.overhead_tokens, hidden) if session.overhead_measured else hidden
+        session.overhead_measured, session.overhead_due = True, False
+    surely_shown = int(session.view_tokens * (1 - Policy().estimate_tolerance_share))
+    session.overhead_tokens = min(session.overhead_tokens, max(prompt_tokens - surely_shown, 0))
+
+
+def _settle(*, session: Session) -> None:
+    if session.anchor is None:
+        session.context_tokens = session.overhead_tokens + session.view_tokens
+        session.context_source = Session.ContextSource.ESTIMATE
+        return
+    anchor = UsageAnchor(**session.anchor)
+    session.context_tokens = anchor.context_tokens
+    session.context_source = anchor.source
+
+
+def _shown_tokens(*, session: Session) -> int:
+    """Estimate of what the view shows after a rewind; the rows of this append are stored already."""
+    return selectors.context_view(session=session).tokens

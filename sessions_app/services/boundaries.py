@@ -1,0 +1,141 @@
+"""Writing boundaries: what a success stores, all or nothing."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django.db import transaction
+
+from sessions_app import selectors
+from sessions_app.models import Attachment, CompactBoundary, Message, Session
+from sessions_app.models.fields import storable_text
+from sessions_app.services import accounting
+from sessions_app.services.append import lock_session
+from sessions_app.transcript.boundary import BoundaryDraft, BoundaryKind, summary_uuid
+from sessions_app.transcript.request import build_request
+from sessions_app.transcript.validation import validate_messages
+
+
+class StaleView(Exception):
+    """Another boundary was written, or the history went another way, since the draft was made."""
+
+
+class InvalidContext(Exception):
+    """The context that the boundary would give is one that the Messages API refuses; `problems` says why."""
+
+    def __init__(self, *, problems: list[str]) -> None:
+        self.problems = problems
+        super().__init__("; ".join(problems[:5]))
+
+
+def commit_boundary(
+    *,
+    session_id: int,
+    draft: BoundaryDraft,
+    trigger: str,
+    expected_head_id: int | None,
+    as_of: int,
+    tokens_before: int,
+    now: datetime,
+) -> CompactBoundary:
+    """Write the boundary with its attachments and recount the session, in one transaction.
+
+    `expected_head_id`: the head boundary that the draft was made from; `as_of`: the last position that it has read.
+    Messages that arrived since stay behind the boundary. Raises StaleView, and InvalidContext when the
+    resulting request would not be taken; nothing is stored then.
+    """
+    with transaction.atomic():
+        session = lock_session(session_id=session_id)
+        _refuse_stale(session=session, draft=draft, expected_head_id=expected_head_id, as_of=as_of)
+        boundary = _write(session=session, draft=draft, trigger=trigger, tokens_before=tokens_before, now=now)
+        _recount(session=session, boundary=boundary)
+        view = selectors.context_view(session=session)
+        problems = validate_messages(messages=build_request(view=view).messages)
+        if problems:
+            raise InvalidContext(problems=problems)
+    return boundary
+
+
+def record_imported_boundary(
+    *, session: Session, draft: BoundaryDraft, trigger: str, tokens_before: int, tokens_after: int | None, now: datetime
+) -> CompactBoundary:
+    """Write a boundary that a client's transcript already holds. The caller holds the session's lock."""
+    boundary = _write(session=session, draft=draft, trigger=trigger, tokens_before=tokens_before, now=now)
+    _recount(session=session, boundary=boundary)
+    if tokens_after is not None:
+        boundary.tokens_after = tokens_after
+        boundary.save(update_fields=["tokens_after"])
+    return boundary
+
+
+def _refuse_stale(*, session: Session, draft: BoundaryDraft, expected_head_id: int | None, as_of: int) -> None:
+    head = selectors.head_boundary(session=session)
+    if (head.pk if head else None) != expected_head_id:
+        raise StaleView("another boundary was written meanwhile")
+    left = Message.objects.filter(session=session, left_path_at__gt=as_of, position__lte=as_of)
+    if left.exists():
+        raise StaleView("the conversation was taken back to an earlier message meanwhile")
+    if draft.covers_to > session.last_position:
+        raise StaleView("the draft covers messages that are not stored")
+
+
+def _write(
+    *, session: Session, draft: BoundaryDraft, trigger: str, tokens_before: int, now: datetime
+) -> CompactBoundary:
+    kept = draft.preserved
+    boundary = CompactBoundary(
+        session=session,
+        kind=draft.kind.value,
+        trigger=trigger,
+        covers_to=draft.covers_to,
+        committed_at_position=session.last_position,
+        summary=storable_text(draft.summary) if draft.summary is not None else None,
+        summary_tokens=draft.summary_tokens,
+        summarizer=draft.summarizer,
+        instructions=storable_text(draft.instructions),
+        preserved_first=kept.first if kept else None,
+        preserved_last=kept.last if kept else None,
+        preserved_placement=kept.placement.value if kept else "",
+        cleared_tool_use_ids=list(draft.cleared_tool_use_ids),
+        tokens_before=tokens_before,
+        created_at=now,
+    )
+    if draft.kind.summarizes:
+        _name_kept_messages(session=session, boundary=boundary)
+    boundary.save()
+    Attachment.objects.bulk_create(
+        Attachment(
+            boundary=boundary,
+            ordinal=number,
+            kind=value.kind,
+            text=storable_text(value.text),
+            payload=dict(value.payload),
+            tokens=value.tokens,
+        )
+        for number, value in enumerate(draft.attachments)
+    )
+    return boundary
+
+
+def _name_kept_messages(*, session: Session, boundary: CompactBoundary) -> None:
+    """Head, anchor and tail of what stays verbatim: the preserved segment, else the kept tail."""
+    first = boundary.preserved_first or boundary.covers_to + 1
+    last = boundary.preserved_last or session.last_position
+    kept = Message.objects.filter(
+        session=session, position__range=(first, last), left_path_at__isnull=True, is_sidechain=False
+    )
+    head = kept.order_by("position").values_list("uuid", flat=True).first()
+    tail = kept.order_by("-position").values_list("uuid", flat=True).first()
+    if head and tail:
+        boundary.head_uuid, boundary.tail_uuid = head, tail
+        boundary.anchor_uuid = summary_uuid(boundary_id=str(boundary.uuid))
+
+
+def _recount(*, session: Session, boundary: CompactBoundary) -> None:
+    view = selectors.context_view(session=session)
+    session.boundary_count += 1
+    session.overhead_due = session.overhead_due or boundary.kind != BoundaryKind.MICROCOMPACT
+    accounting.recount_view(session=session, view_tokens=view.tokens)
+    session.save()
+    boundary.tokens_after = session.context_tokens
+    boundary.save(update_fields=["tokens_after"])

@@ -1,0 +1,50 @@
+"""Making and changing sessions (not their history)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import IntegrityError, transaction
+
+from sessions_app.catalog import tokenizer_family
+from sessions_app.models import Session, Team
+from sessions_app.services.append import lock_session
+from sessions_app.transcript.tokens import estimate_json
+
+
+def create_session(*, team: Team, values: dict[str, Any]) -> tuple[Session, bool]:
+    """Make a session of the team. With an `external_id` that the team has already, that session is given back."""
+    external_id = values.get("external_id")
+    if external_id:
+        existing = Session.objects.for_team(team).filter(external_id=external_id).first()
+        if existing:
+            return existing, False
+    session = Session(team=team, **values)
+    session.overhead_tokens = _overhead(session)
+    session.context_tokens = session.overhead_tokens
+    try:
+        with transaction.atomic():
+            session.save()
+    except IntegrityError:  # two requests at once with one external_id
+        return Session.objects.for_team(team).get(external_id=external_id), False
+    return session, True
+
+
+def update_session(*, session: Session, values: dict[str, Any]) -> Session:
+    """Change title, model, system, tools, metadata or overrides."""
+    with transaction.atomic():
+        row = lock_session(session_id=session.pk)
+        for name, value in values.items():
+            setattr(row, name, value)
+        if {"system", "tools", "model"} & set(values) and not row.overhead_measured:
+            row.overhead_tokens = _overhead(row)
+            row.context_tokens = row.overhead_tokens + row.view_tokens
+        row.save()
+    return row
+
+
+def _overhead(session: Session) -> int:
+    """Estimate of system prompt and tools, until a usage tells."""
+    family = tokenizer_family(session.model)
+    parts = [part for part in (session.system, session.tools) if part]
+    return sum(estimate_json(value=part, family=family) for part in parts)

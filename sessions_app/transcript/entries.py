@@ -1,0 +1,72 @@
+"""What a transcript file is read into, whatever its format: messages, other entries, and lines not understood."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from sessions_app.transcript.messages import Content, MessageKind, Role
+
+
+@dataclass(frozen=True, slots=True)
+class TranscriptMessage:
+    """A line that is a message. `envelope`: the whole entry without the message's content."""
+
+    line_number: int
+    uuid: str
+    parent_uuid: str | None
+    role: Role
+    content: Content
+    kind: MessageKind = MessageKind.NORMAL
+    message_id: str | None = None
+    model: str = ""
+    sent_at: datetime | None = None
+    usage: Mapping[str, Any] | None = None
+    is_meta: bool = False
+    is_sidechain: bool = False
+    envelope: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedBoundary:
+    """A compaction that the client made itself, as its transcript tells it. Tokens are None where it does not say."""
+
+    is_microcompact: bool
+    trigger: str
+    tokens_before: int | None = None
+    tokens_after: int | None = None
+    preserved_uuids: tuple[str, ...] = ()
+    anchor_uuid: str = ""
+    cleared_tool_use_ids: tuple[str, ...] = ()
+    instructions: str = ""
+    at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TranscriptNote:
+    """Any other line, kept raw. `uuid` is "" where the line has none; `title` where it names the session."""
+
+    line_number: int
+    key: str
+    uuid: str
+    parent_uuid: str | None
+    type: str
+    raw: Mapping[str, Any]
+    subtype: str = ""
+    title: str = ""
+    title_rank: int = 0
+    boundary: ImportedBoundary | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LineProblem:
+    """A line, or part of one, that was not understood, and why. `kept`: whether it is stored raw all the same."""
+
+    line_number: int
+    reason: str
+    kept: bool = False
+
+
+ParsedLine = TranscriptMessage | TranscriptNote | LineProblem

@@ -1,0 +1,230 @@
+"""Claude Code's session files: one JSON object a line. Reading is lenient: what is not known is kept raw.
+
+The format is its client's own and changes with any release (facts: transcript formats); so nothing but the few fields
+used here is expected, and each of them may be missing or of another type.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from sessions_app.transcript.entries import (
+    ImportedBoundary,
+    LineProblem,
+    ParsedLine,
+    TranscriptMessage,
+    TranscriptNote,
+)
+from sessions_app.transcript.messages import MessageKind, Role
+
+NAME = "claude-code"
+
+SYNTHETIC_MODEL = "<synthetic>"
+# Lines that name the session, the weightiest last.
+TITLE_FIELDS = {"summary": ("summary", 1), "ai-title": ("aiTitle", 2), "custom-title": ("customTitle", 3)}
+_SESSION_ID = re.compile(rb'"sessionId"\s*:\s*"([^"\\]{1,128})"')
+_DECODER = json.JSONDecoder(parse_constant=lambda name: _refuse(name))
+
+
+class _NotJson(ValueError):
+    pass
+
+
+def _refuse(name: str) -> None:
+    raise _NotJson(f"{name} is not JSON")
+
+
+def recognizes(*, objects: list[Mapping[str, Any]]) -> bool:
+    """Whether the first objects of a file look like this format: a conversation line, or only its known side lines."""
+    return any(
+        entry.get("type") in ("user", "assistant")
+        and isinstance(entry.get("message"), Mapping)
+        and ("sessionId" in entry or "parentUuid" in entry or "isSidechain" in entry)
+        for entry in objects
+    )
+
+
+def session_id_of(*, line: bytes) -> str | None:
+    """The session id that a line carries, found without parsing it. Quotes inside strings are escaped, so text
+    that quotes such a field does not match."""
+    match = _SESSION_ID.search(line)
+    return match[1].decode("utf-8", "replace") if match else None
+
+
+def read_line(*, text: str, line_number: int) -> Iterator[ParsedLine]:
+    """What one line holds. A line may hold two objects with no newline between them, or be cut; blank: nothing."""
+    rest = text.lstrip("\ufeff \t\r\n")
+    while rest:
+        try:
+            entry, end = _DECODER.raw_decode(rest)
+        except (ValueError, RecursionError) as error:
+            yield LineProblem(line_number=line_number, reason=_why_unreadable(rest, error))
+            return
+        rest = rest[end:].lstrip(" \t\r\n")
+        if isinstance(entry, dict):
+            yield from _read_entry(entry, line_number)
+        else:
+            yield LineProblem(line_number=line_number, reason=f"a JSON object is expected, not {type(entry).__name__}")
+
+
+def _why_unreadable(text: str, error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return "nested too deeply"
+    if isinstance(error, json.JSONDecodeError) and error.pos >= len(text) - 1:
+        return "cut in the middle (the file ends inside a JSON object)"
+    if isinstance(error, json.JSONDecodeError) and error.msg.startswith("Unterminated string"):
+        return "cut in the middle of a string"
+    reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
+    return f"not JSON: {reason}"
+
+
+def _read_entry(entry: dict[str, Any], line_number: int) -> Iterator[ParsedLine]:
+    if entry.get("type") not in ("user", "assistant"):
+        yield _note(entry, line_number)
+        return
+    fault = _message_fault(entry)
+    if fault:
+        yield LineProblem(line_number=line_number, reason=f"{fault}; kept raw, not part of the conversation", kept=True)
+        yield _note(entry, line_number)
+    else:
+        yield _message(entry, line_number)
+
+
+def _message_fault(entry: Mapping[str, Any]) -> str:
+    message = entry.get("message")
+    if not isinstance(message, Mapping):
+        return f"a {entry['type']} line without a message"
+    content = message.get("content")
+    if isinstance(content, str):
+        return ""
+    if not isinstance(content, list) or not all(
+        isinstance(b, Mapping) and isinstance(b.get("type"), str) for b in content
+    ):
+        return f"a {entry['type']} line whose content is neither text nor content blocks"
+    return ""
+
+
+def _message(entry: dict[str, Any], line_number: int) -> TranscriptMessage:
+    message = entry["message"]
+    role = Role.ASSISTANT if entry["type"] == "assistant" else Role.USER
+    usage = message.get("usage")
+    return TranscriptMessage(
+        line_number=line_number,
+        uuid=_text(entry.get("uuid")) or _derived_key(entry, line_number),
+        parent_uuid=_parent(entry),
+        role=role,
+        content=message["content"],
+        kind=_kind(entry, message),
+        message_id=_text(message.get("id")) or None,
+        model=_text(message.get("model")),
+        sent_at=_moment(entry.get("timestamp")),
+        usage=usage if isinstance(usage, Mapping) else None,
+        is_meta=entry.get("isMeta") is True,
+        is_sidechain=entry.get("isSidechain") is True,
+        envelope={**entry, "message": {k: v for k, v in message.items() if k != "content"}},
+    )
+
+
+def _kind(entry: Mapping[str, Any], message: Mapping[str, Any]) -> MessageKind:
+    if entry.get("isCompactSummary") is True:
+        return MessageKind.COMPACT_SUMMARY
+    if entry.get("isApiErrorMessage") is True or message.get("model") == SYNTHETIC_MODEL:
+        return MessageKind.API_ERROR
+    return MessageKind.NORMAL
+
+
+def read_note(*, entry: dict[str, Any], line_number: int) -> TranscriptNote:
+    """A line that is no message, as it is kept; also for entries that were stored raw."""
+    return _note(entry, line_number)
+
+
+def _note(entry: dict[str, Any], line_number: int) -> TranscriptNote:
+    kind = _text(entry.get("type")) or "unknown"
+    # A snapshot's id may be a message's uuid, so only lines of the chain (with parentUuid) count as nodes.
+    uuid = _text(entry.get("uuid")) if "parentUuid" in entry else ""
+    title_field, rank = TITLE_FIELDS.get(kind, ("", 0))
+    return TranscriptNote(
+        line_number=line_number,
+        key=uuid or _derived_key(entry, line_number),
+        uuid=uuid,
+        parent_uuid=_parent(entry),
+        type=kind[:60],
+        subtype=_text(entry.get("subtype"))[:60],
+        raw=entry,
+        title=_text(entry.get(title_field)) if title_field else "",
+        title_rank=rank,
+        boundary=_boundary(entry),
+    )
+
+
+def _boundary(entry: Mapping[str, Any]) -> ImportedBoundary | None:
+    if entry.get("type") != "system":
+        return None
+    if entry.get("subtype") == "microcompact_boundary":
+        meta = _mapping(entry.get("microcompactMetadata"))
+        before, saved = _count(meta.get("preTokens")), _count(meta.get("tokensSaved"))
+        return ImportedBoundary(
+            is_microcompact=True,
+            trigger=_text(meta.get("trigger")),
+            tokens_before=before,
+            tokens_after=before - saved if before is not None and saved is not None and saved <= before else None,
+            cleared_tool_use_ids=_texts(meta.get("compactedToolIds")),
+            at=_moment(entry.get("timestamp")),
+        )
+    if entry.get("subtype") != "compact_boundary":
+        return None
+    meta = _mapping(entry.get("compactMetadata"))
+    kept, segment = _mapping(meta.get("preservedMessages")), _mapping(meta.get("preservedSegment"))
+    uuids = _texts(kept.get("uuids")) or _texts([segment.get("headUuid"), segment.get("tailUuid")])
+    return ImportedBoundary(
+        is_microcompact=False,
+        trigger=_text(meta.get("trigger")),
+        tokens_before=_count(meta.get("preTokens")),
+        tokens_after=_count(meta.get("postTokens")),
+        preserved_uuids=uuids,
+        anchor_uuid=_text(kept.get("anchorUuid")) or _text(segment.get("anchorUuid")),
+        instructions=_text(meta.get("userContext")),
+        at=_moment(entry.get("timestamp")),
+    )
+
+
+def _parent(entry: Mapping[str, Any]) -> str | None:
+    """The line that this one hangs on; None for a root. A boundary starts a new root and names its past apart."""
+    return _text(entry.get("parentUuid")) or _text(entry.get("logicalParentUuid")) or None
+
+
+def _derived_key(entry: Mapping[str, Any], line_number: int) -> str:
+    """A key for a line without uuid: its number and content, so that reading the file again finds it."""
+    canonical = json.dumps(entry, sort_keys=True, separators=(",", ":"))
+    return f"line-{line_number}-{hashlib.sha256(canonical.encode()).hexdigest()[:32]}"
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    return tuple(item for item in value if isinstance(item, str) and item) if isinstance(value, list) else ()
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _count(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def _moment(value: object) -> datetime | None:
+    if not isinstance(value, str):
+        return None
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        return None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -1,0 +1,143 @@
+"""API rounds, and the only answer to "where may one cut?".
+
+A round is one API response with what answered it: a new round starts at an assistant message whose API message id
+differs from the one before (source document: groupMessagesByApiRound). Claude Code writes one response as several
+entries with one `message_id`, tool results in between; they belong to one round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sessions_app.policy import APPROVAL_TOOLS
+from sessions_app.transcript.messages import Message, Role, tool_results, tool_uses
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Messages of one round, oldest first. The first round may hold only what came before any assistant message."""
+
+    messages: tuple[Message, ...]
+
+    @property
+    def first(self) -> int:
+        return self.messages[0].position
+
+    @property
+    def last(self) -> int:
+        return self.messages[-1].position
+
+    @property
+    def tokens(self) -> int:
+        return sum(message.tokens for message in self.messages)
+
+
+@dataclass(frozen=True, slots=True)
+class CallSpan:
+    """One tool call: where it stands, where its result stands (None: none came), and whether a person must answer."""
+
+    tool_use_id: str
+    use_position: int
+    result_position: int | None
+    is_approval: bool
+
+
+def starts_round(*, message: Message, last_message_id: str | None, seen_assistant: bool) -> bool:
+    """Whether an assistant message opens a new round, given the id of the assistant message before it.
+
+    Without ids (None) each assistant message is a response of its own.
+    """
+    if message.role != Role.ASSISTANT:
+        return False
+    return not seen_assistant or message.message_id is None or message.message_id != last_message_id
+
+
+def group_by_api_round(messages: Sequence[Message]) -> list[Round]:
+    """The messages (oldest first), split into rounds; every message is in exactly one."""
+    groups: list[list[Message]] = []
+    last_id: str | None = None
+    seen_assistant = False
+    for message in messages:
+        opens = starts_round(message=message, last_message_id=last_id, seen_assistant=seen_assistant)
+        if message.role == Role.ASSISTANT:
+            last_id, seen_assistant = message.message_id, True
+        if opens or not groups:
+            groups.append([])
+        groups[-1].append(message)
+    return [Round(messages=tuple(group)) for group in groups]
+
+
+def call_spans(messages: Sequence[Message]) -> list[CallSpan]:
+    """Every tool call of the messages with its result; an id that is used again starts anew.
+
+    A result belongs to the newest use of its id that has none, else to the next use: clients that run parallel calls
+    while the response still streams write some results before their use.
+    """
+    order: list[tuple[str, int, bool]] = []
+    pending: dict[str, int] = {}
+    early: dict[str, int] = {}
+    results: dict[int, int] = {}
+    for message in messages:
+        if message.role == Role.ASSISTANT:
+            for block in tool_uses(message.content):
+                if block["id"] in early:
+                    results[len(order)] = early.pop(block["id"])
+                else:
+                    pending[block["id"]] = len(order)
+                order.append((block["id"], message.position, block.get("name") in APPROVAL_TOOLS))
+        elif message.role == Role.USER:
+            for block in tool_results(message.content):
+                index = pending.pop(block["tool_use_id"], None)
+                if index is None:
+                    early[block["tool_use_id"]] = message.position
+                else:
+                    results[index] = message.position
+    return [CallSpan(use, at, results.get(i), approval) for i, (use, at, approval) in enumerate(order)]
+
+
+def cut_points(messages: Sequence[Message]) -> list[int]:
+    """Positions where one may cut: what is before such a position can go, what is at or after it stays.
+
+    Ascending. A legal cut splits no response and no call from its result, and goes past no call of the last round
+    that still waits for its result (known failures T1, T2, T5). A call that was never answered although
+    later rounds followed is dead, and blocks nothing (T6). The position after the last message is included when
+    everything may go.
+    """
+    if not messages:
+        return []
+    rounds = group_by_api_round(messages)
+    blocked = _blocked_spans(messages=messages, rounds=rounds)
+    end = messages[-1].position + 1
+    candidates = [message.position for message in messages[1:]] + [end]
+    legal, span, reach = [], 0, 0
+    for position in candidates:
+        while span < len(blocked) and blocked[span][0] < position:
+            reach = max(reach, blocked[span][1])
+            span += 1
+        if position > reach:
+            legal.append(position)
+    return legal
+
+
+def _blocked_spans(*, messages: Sequence[Message], rounds: Sequence[Round]) -> list[tuple[int, int]]:
+    """Pairs (after, to), sorted: no cut at a position p with after < p <= to."""
+    end = messages[-1].position + 1
+    last_round_at = rounds[-1].first
+    spans = []
+    for call in call_spans(messages):
+        if call.result_position is not None:
+            ends = (call.use_position, call.result_position)
+            spans.append((min(ends), max(ends)))
+        elif call.use_position >= last_round_at:
+            spans.append((call.use_position, end))
+    for one in rounds:
+        lines = [m.position for m in one.messages if m.role == Role.ASSISTANT]
+        if len(lines) > 1:
+            spans.append((lines[0], lines[-1]))
+    return sorted(spans)
+
+
+def waiting_approvals(messages: Sequence[Message]) -> list[CallSpan]:
+    """Calls that wait for a person's answer, wherever they stand (known failure T8)."""
+    return [call for call in call_spans(messages) if call.is_approval and call.result_position is None]

@@ -1,0 +1,147 @@
+"""A strict reader of requests: what the Messages API would refuse, as a list of problems.
+
+Used before a boundary is committed (nothing is stored that would make a session unusable) and in tests.
+Rules: facts page on the Anthropic API, sections 5, 7, 8 and 12, and the refusals in the known failures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sessions_app.transcript.request import ASSISTANT_BLOCKS, SERVER_CALLS, THINKING, USER_BLOCKS
+
+MOST_CACHE_MARKERS = 4
+MOST_MESSAGES = 100_000
+
+
+def validate_messages(*, messages: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Problems in words, each beginning with its place (`messages.3.content.0: …`); an empty list when all is well."""
+    problems: list[str] = []
+    if not messages:
+        return ["messages: at least one message is required"]
+    if len(messages) > MOST_MESSAGES:
+        problems.append(f"messages: {len(messages)} are more than {MOST_MESSAGES}")
+    problems += _roles(messages)
+    for index, message in enumerate(messages):
+        problems += _content(index, message)
+    problems += _pairs(messages)
+    problems += _unique_ids(messages)
+    markers = sum("cache_control" in block for message in messages for block in _blocks(message))
+    if markers > MOST_CACHE_MARKERS:
+        problems.append(f"messages: {markers} cache_control markers, at most {MOST_CACHE_MARKERS} are allowed")
+    return problems
+
+
+def _blocks(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    content = message.get("content")
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    return [b for b in content if isinstance(b, Mapping)] if isinstance(content, list) else []
+
+
+def _roles(messages: Sequence[Mapping[str, Any]]) -> list[str]:
+    problems = []
+    first = messages[0]
+    compaction_first = bool(_blocks(first)) and _blocks(first)[0].get("type") == "compaction"
+    if first.get("role") != "user" and not compaction_first:
+        problems.append("messages.0: the first message must be the user's")
+    for index, message in enumerate(messages):
+        if set(message) != {"role", "content"}:
+            problems.append(
+                f"messages.{index}: extra inputs are not permitted: {sorted(set(message) - {'role', 'content'})}"
+            )
+        if message.get("role") not in ("user", "assistant", "system"):
+            problems.append(f"messages.{index}: role {message.get('role')!r}")
+        if index and message.get("role") == messages[index - 1].get("role"):
+            problems.append(f"messages.{index}: two {message.get('role')} messages in a row")
+    return problems
+
+
+def _content(index: int, message: Mapping[str, Any]) -> list[str]:
+    blocks = _blocks(message)
+    if not blocks:
+        return [f"messages.{index}: content is empty"]
+    problems = []
+    for number, block in enumerate(blocks):
+        fault = _block_fault(str(message.get("role")), block)
+        if fault:
+            problems.append(f"messages.{index}.content.{number}: {fault}")
+    if message.get("role") == "assistant" and blocks[-1].get("type") in THINKING:
+        problems.append(f"messages.{index}: an assistant message may not end in thinking")
+    return problems
+
+
+def _block_fault(role: str, block: Mapping[str, Any]) -> str:
+    kind = block.get("type")
+    allowed = {"user": USER_BLOCKS, "assistant": ASSISTANT_BLOCKS, "system": frozenset({"text"})}[role]
+    if kind not in allowed and not (role == "assistant" and isinstance(kind, str) and kind.endswith("_tool_result")):
+        return f"a {kind} block is not allowed in a {role} message"
+    if kind == "text":
+        return "" if isinstance(block.get("text"), str) and block["text"].strip() else "text is blank"
+    if kind == "thinking":
+        return "" if block.get("signature") and isinstance(block.get("thinking"), str) else "thinking without signature"
+    if kind == "tool_use":
+        whole = isinstance(block.get("id"), str) and block.get("name") and isinstance(block.get("input"), Mapping)
+        return "" if whole else "tool_use without id, name or input object"
+    if kind == "tool_result":
+        return _result_fault(block)
+    return ""
+
+
+def _result_fault(block: Mapping[str, Any]) -> str:
+    content = block.get("content")
+    if content is None or isinstance(content, str):
+        return ""
+    if not isinstance(content, list):
+        return "tool_result content is neither text nor a list of blocks"
+    for part in content:
+        if not isinstance(part, Mapping) or not isinstance(part.get("type"), str):
+            return "tool_result holds something that is no block"
+        if part["type"] == "text" and not str(part.get("text") or "").strip():
+            return "tool_result holds a blank text"
+    return ""
+
+
+def _pairs(messages: Sequence[Mapping[str, Any]]) -> list[str]:
+    problems = []
+    for index, message in enumerate(messages):
+        blocks = _blocks(message)
+        uses = [b.get("id") for b in blocks if b.get("type") == "tool_use"]
+        following = _blocks(messages[index + 1]) if index + 1 < len(messages) else []
+        answers = [b.get("tool_use_id") for b in following if b.get("type") == "tool_result"]
+        for use in uses:
+            if answers.count(use) != 1:
+                problems.append(
+                    f"messages.{index}: tool_use {use!r} has {answers.count(use)} results in the next message"
+                )
+        before = _blocks(messages[index - 1]) if index else []
+        calls = {b.get("id") for b in before if b.get("type") == "tool_use"}
+        seen_other = False
+        for block in blocks:
+            if block.get("type") != "tool_result":
+                seen_other = True
+                continue
+            if block.get("tool_use_id") not in calls:
+                problems.append(
+                    f"messages.{index}: tool_result {block.get('tool_use_id')!r} without its tool_use before it"
+                )
+            if seen_other:
+                problems.append(f"messages.{index}: a tool_result after other content")
+        problems += _server_pairs(index, blocks)
+    return problems
+
+
+def _server_pairs(index: int, blocks: Sequence[Mapping[str, Any]]) -> list[str]:
+    answered = {b.get("tool_use_id") for b in blocks}
+    return [
+        f"messages.{index}: {b.get('type')} {b.get('id')!r} without its result"
+        for b in blocks
+        if b.get("type") in SERVER_CALLS and b.get("id") not in answered
+    ]
+
+
+def _unique_ids(messages: Sequence[Mapping[str, Any]]) -> list[str]:
+    ids = [b.get("id") for message in messages for b in _blocks(message) if b.get("type") == "tool_use"]
+    repeated = sorted({str(i) for i in ids if ids.count(i) > 1}) if len(set(map(str, ids))) != len(ids) else []
+    return [f"messages: tool_use ids must be unique: {', '.join(repeated)}"] if repeated else []

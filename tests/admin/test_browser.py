@@ -1,0 +1,153 @@
+"""The history page in a real browser, at the width of a phone."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.contrib.auth import get_user_model
+
+from compaction_app import actions
+from sessions_app.models import Session
+from tests.admin.conftest import history
+from tests.build import res, use
+from tests.factories import NOW, append, assistant, make_session, turns, user
+
+# transaction=True: the live server answers from another thread and must see the rows.
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+
+ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+@pytest.fixture
+def browser(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    # Playwright's synchronous interface runs a loop in this thread, which Django would take for an async view.
+    monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
+    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if path is None:
+        if os.environ.get("REQUIRE_SERVICES") == "1":
+            pytest.fail("no Chromium on the path")
+        pytest.skip("no Chromium on the path")
+    playwright = pytest.importorskip("playwright.sync_api")
+    with playwright.sync_playwright() as driver:
+        running = driver.chromium.launch(executable_path=path, args=ARGUMENTS)
+        yield running
+        running.close()
+
+
+@pytest.fixture
+def session(db: None) -> Session:
+    session = make_session(title="A title as long as titles get, with_a_very_long_unbroken_identifier" * 2)
+    append(session, *turns(20, size=2_000))
+    append(
+        session,
+        user("x" * 3_000),
+        user("| a | b |\n|---|---|\n" + "| long cell with words | `another_long_cell_without_spaces` |\n" * 5),
+        assistant([use("e", "Edit", file_path="/a/" + "b/" * 200, old_string="o" * 500, new_string="n" * 500)]),
+        user([res("e", "y" * 3_000)]),
+        user("<script>document.title = 'owned'</script> ![x](https://evil.example/pixel.png)"),
+    )
+    run = actions.compact_now(session=session, instructions="", now=NOW, listener=lambda stage, part: None)
+    assert run.boundary is not None, run.detail
+    return session
+
+
+class Watched:
+    """A page, and what it complained about or asked of others."""
+
+    def __init__(self, browser: Any, *, live_server: Any, client: Any, width: int, scheme: str) -> None:
+        self.context = browser.new_context(viewport={"width": width, "height": 844}, color_scheme=scheme)
+        cookie = client.cookies["sessionid"]
+        self.context.add_cookies([{"name": "sessionid", "value": cookie.value, "url": live_server.url}])
+        self.base = live_server.url
+        self.page = self.context.new_page()
+        self.troubles: list[str] = []
+        self.page.on("console", lambda message: message.type == "error" and self.troubles.append(message.text))
+        self.page.on("pageerror", lambda error: self.troubles.append(str(error)))
+        self.page.on("request", self._requested)
+
+    def _requested(self, request: Any) -> None:
+        if not request.url.startswith((self.base, "data:", "blob:")):
+            self.troubles.append(f"asked for {request.url}")
+
+    def open(self, path: str) -> None:
+        answer = self.page.goto(self.base + path)
+        assert answer.status == 200
+        assert answer.url == self.base + path, "not the login page"
+        self.page.wait_for_load_state("networkidle")
+
+    def overflow(self) -> int:
+        return int(self.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth"))
+
+
+@pytest.fixture
+def watched(browser: Any, live_server: Any, client: Any) -> Any:
+    client.force_login(get_user_model().objects.create(username="root", is_staff=True, is_superuser=True))
+
+    def make(*, width: int = 390, scheme: str = "light") -> Watched:
+        return Watched(browser, live_server=live_server, client=client, width=width, scheme=scheme)
+
+    return make
+
+
+class TestInTheBrowser:
+    @pytest.mark.parametrize("scheme", ["light", "dark"])
+    def test_fits_a_phone_and_stays_at_home(self, watched: Any, session: Session, scheme: str) -> None:
+        tab = watched(scheme=scheme)
+        run, boundary = session.runs.get(), session.boundaries.get()
+        for path in (
+            history(session),
+            history(session, "?after=50"),
+            history(session, "?prompts=1"),
+            "/admin/sessions_app/session/",
+            f"/admin/sessions_app/compactboundary/{boundary.pk}/change/",
+            f"/admin/compaction_app/compactionrun/{run.pk}/change/",
+        ):
+            tab.open(path)
+            for fold in tab.page.locator("details").all():
+                fold.evaluate("fold => { fold.open = true }")
+            assert tab.overflow() <= 0, path
+            assert tab.page.title() != "owned"
+        assert tab.troubles == []
+
+    def test_keys_move_between_messages_and_boundaries(self, watched: Any, session: Session) -> None:
+        tab = watched(width=1280)
+        tab.open(history(session))
+
+        def focused() -> str:
+            return str(tab.page.evaluate("document.activeElement.id"))
+
+        tab.page.keyboard.press("j")
+        assert focused() == "m1"
+        tab.page.keyboard.press("j")
+        assert focused() == "m2"
+        tab.page.keyboard.press("k")
+        assert focused() == "m1"
+        tab.page.keyboard.press("n")
+        tab.page.wait_for_timeout(300)
+        place = session.boundaries.get()
+        assert focused() == f"b{place.pk}" or f"#m{place.covers_to}" in tab.page.url
+        tab.page.keyboard.press("/")
+        assert focused() == "jump"
+        tab.page.locator(".ca-title").click()
+        tab.page.keyboard.press("?")
+        assert tab.page.locator("#keys-help").evaluate("dialog => dialog.open")
+        assert tab.troubles == []
+
+    def test_a_run_that_waits_refreshes_itself(self, watched: Any, session: Session) -> None:
+        run = actions.request_compaction(session=session, instructions="", now=NOW)
+        tab = watched()
+        tab.open(f"/admin/compaction_app/compactionrun/{run.pk}/change/")
+        assert tab.page.locator("#run-live").get_attribute("data-active") == "yes"
+        type(run).objects.filter(pk=run.pk).update(status="cancelled", finished_at=NOW)
+        tab.page.wait_for_selector('#run-live[data-active="no"]', timeout=6_000)
+        assert tab.troubles == []

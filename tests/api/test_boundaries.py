@@ -1,0 +1,102 @@
+"""GET sessions/{id}/boundaries/ and boundaries/{id}/."""
+
+from __future__ import annotations
+
+import pytest
+from django.utils import timezone
+
+from compaction_app import actions
+from compaction_app.models import CompactionRun
+from sessions_app.models import CompactBoundary, Message, Session
+from sessions_app.services.boundaries import record_imported_boundary
+from sessions_app.transcript.boundary import BoundaryDraft, BoundaryKind
+from tests.api.queries import assert_same_count, queries_of
+from tests.cast import Api, Cast, errors
+from tests.factories import NOW, append, make_session, turns
+
+FIELDS = {
+    "id",
+    "session",
+    "kind",
+    "trigger",
+    "covers_to",
+    "tokens_before",
+    "tokens_after",
+    "summary",
+    "summarizer",
+    "instructions",
+    "preserved",
+    "attachments",
+    "cleared_tool_use_ids",
+    "created_at",
+    "reverted_at",
+    "run",
+}
+
+
+def compact(session: Session) -> CompactionRun:
+    run = actions.compact_now(session=session, instructions="mind x", now=timezone.now(), listener=lambda *_: None)
+    assert run.boundary, run.detail
+    return run
+
+
+@pytest.fixture
+def run(session: Session) -> CompactionRun:
+    append(session, *turns(40))
+    return compact(session)
+
+
+class TestBoundary:
+    def test_it_works(self, api: Api, session: Session, run: CompactionRun) -> None:
+        row = CompactBoundary.objects.get(run=run)
+        answer = api.read(f"boundaries/{row.uuid}/")
+        assert answer.status_code == 200
+        body = answer.json()
+        assert set(body) == FIELDS
+        assert (body["id"], body["session"], body["run"]) == (str(row.uuid), str(session.uuid), str(run.uuid))
+        assert (body["kind"], body["trigger"], body["summarizer"]) == ("full", "manual", "extractive")
+        assert (body["instructions"], body["summary"]) == ("mind x", row.summary)
+        assert body["tokens_before"] == run.tokens_before
+        assert body["tokens_after"] == run.tokens_after
+        assert (body["reverted_at"], body["cleared_tool_use_ids"]) == (None, [])
+        kept = set(Message.objects.filter(session=session).values_list("uuid", flat=True))
+        assert {body["preserved"]["head"], body["preserved"]["tail"]} <= kept
+        assert set(body["preserved"]) == {"head", "anchor", "tail"}
+        for attachment in body["attachments"]:
+            assert set(attachment) == {"kind", "payload", "tokens", "text"}
+
+    def test_an_imported_one_has_no_run(self, api: Api, session: Session) -> None:
+        append(session, *turns(2))
+        draft = BoundaryDraft(kind=BoundaryKind.MICROCOMPACT, covers_to=4, cleared_tool_use_ids=("c0",))
+        row = record_imported_boundary(
+            session=session, draft=draft, trigger="auto", tokens_before=9, tokens_after=5, now=NOW
+        )
+        body = api.read(f"boundaries/{row.uuid}/").json()
+        assert (body["run"], body["summary"], body["preserved"]) == (None, None, None)
+        assert (body["kind"], body["cleared_tool_use_ids"]) == ("microcompact", ["c0"])
+
+    @pytest.mark.parametrize("name", ["6dcb4a8b-0000-4000-8000-000000000000", "7", "x"])
+    def test_an_unknown_boundary(self, api: Api, name: str) -> None:
+        answer = api.read(f"boundaries/{name}/")
+        assert (answer.status_code, errors(answer)) == (404, [("not_found", None)])
+
+
+class TestBoundaries:
+    def test_it_works(self, api: Api, cast: Cast, session: Session, run: CompactionRun) -> None:
+        append(session, *turns(40, start=100))
+        newer = compact(session)
+        other = make_session(cast.alices_team)
+        append(other, *turns(40))
+        compact(other)
+        body = api.read(f"sessions/{session.uuid}/boundaries/").json()
+        assert [row["run"] for row in body["results"]] == [str(newer.uuid), str(run.uuid)]
+        assert body["results"][1] == api.read(f"boundaries/{body['results'][1]['id']}/").json()
+
+    def test_queries(self, api: Api, session: Session, run: CompactionRun) -> None:
+        """key, last use, session, page, attachments."""
+        path = f"sessions/{session.uuid}/boundaries/"
+        few = queries_of(lambda: api.read(path))
+        for number in range(1, 5):
+            append(session, *turns(30, start=100 * number))
+            compact(session)
+        assert_same_count(few, queries_of(lambda: api.read(path)), most=5)

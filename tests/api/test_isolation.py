@@ -1,0 +1,87 @@
+"""Every route, walked by those who must see nothing: another team, nobody, and a key that may only read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from compaction_app import actions
+from compaction_app.models import CompactionRun
+from sessions_app.models import CompactBoundary, Message, Session
+from tests.api.routes import CALLS, IDS, Route
+from tests.cast import Cast, errors
+from tests.factories import append, make_session, turns
+
+# A route without an id shows the caller's own; here: where it lists.
+LISTS = {"sessions/", "runs/"}
+every_call = pytest.mark.parametrize(("route", "method"), CALLS, ids=IDS)
+
+
+@pytest.fixture
+def ids(cast: Cast) -> dict[str, Any]:
+    """Ids of Alice's rows, by the parameter's name in the URL conf."""
+    session = make_session(cast.alices_team, external_id="hers", title="secret of Alice")
+    append(session, *turns(40))
+    run = actions.compact_now(session=session, instructions="", now=timezone.now(), listener=lambda *_: None)
+    assert run.boundary
+    return {"session_id": session.uuid, "run_id": run.uuid, "boundary_id": run.boundary.uuid}
+
+
+def stored() -> list[list[dict[str, Any]]]:
+    return [list(model.objects.order_by("pk").values()) for model in (Session, Message, CompactBoundary, CompactionRun)]
+
+
+@every_call
+class TestEveryRoute:
+    def test_another_team_finds_nothing(self, cast: Cast, ids: dict[str, Any], route: Route, method: str) -> None:
+        before = stored()
+        if not route.parameters:
+            assert route.pattern in LISTS, "say how this route is kept apart"
+            answer = cast.charlie.read(route.path())
+            assert (answer.status_code, answer.json()["results"]) == (200, [])
+            return
+        answer = cast.charlie.call(method, route.path(**ids), {"title": "mine now"})
+        assert (answer.status_code, errors(answer)) == (404, [("not_found", None)])
+        assert b"Alice" not in answer.content
+        assert stored() == before
+
+    def test_it_looks_the_same_as_what_was_never_there(
+        self, cast: Cast, ids: dict[str, Any], route: Route, method: str
+    ) -> None:
+        if not route.parameters:
+            return
+        nowhere = dict.fromkeys(ids, "6dcb4a8b-0000-4000-8000-000000000000")
+        foreign = cast.charlie.call(method, route.path(**ids), {}).content
+        for name in route.parameters:
+            foreign = foreign.replace(str(ids[name]).encode(), nowhere[name].encode())
+        assert foreign == cast.charlie.call(method, route.path(**nowhere), {}).content
+
+    def test_without_a_key_it_is_401(self, cast: Cast, ids: dict[str, Any], route: Route, method: str) -> None:
+        answer = cast.nobody.call(method, route.path(**ids), {})
+        assert (answer.status_code, errors(answer)) == (401, [("not_authenticated", None)])
+        assert answer.headers["WWW-Authenticate"] == "Bearer"
+
+    def test_a_key_that_reads_only_reads(self, cast: Cast, ids: dict[str, Any], route: Route, method: str) -> None:
+        before = stored()
+        answer = cast.reader.call(method, route.path(**ids), None if method == "GET" else {})
+        if method == "GET":
+            assert answer.status_code == 200
+        else:
+            assert (answer.status_code, errors(answer)) == (403, [("permission_denied", None)])
+        assert stored() == before
+
+
+class TestQueryParameters:
+    def test_another_teams_ids_filter_to_nothing(self, cast: Cast, ids: dict[str, Any]) -> None:
+        assert cast.charlie.read("runs/", session=str(ids["session_id"])).json()["results"] == []
+        own = make_session(cast.charlies_team)
+        answer = cast.charlie.read(f"sessions/{own.uuid}/context/", at=str(ids["boundary_id"]))
+        assert answer.status_code == 404
+
+    def test_another_teams_cursor_gives_no_rows(self, cast: Cast, ids: dict[str, Any]) -> None:
+        for _ in range(3):
+            make_session(cast.alices_team)
+        following = cast.alice.read("sessions/", page_size=1).json()["next"]
+        assert cast.charlie.read(following).json()["results"] == []

@@ -1,0 +1,135 @@
+"""The OpenAPI document: it builds without a warning, shows every route, and tells the truth about the answers."""
+
+from __future__ import annotations
+
+import io
+import re
+from typing import Any
+
+import jsonschema
+import pytest
+from django.core.management import call_command
+from django.utils import timezone
+
+from compaction_app import actions
+from tests.api.routes import CALLS, IDS, Route
+from tests.cast import BASE, Cast
+from tests.factories import append, make_session, turns
+
+every_call = pytest.mark.parametrize(("route", "method"), CALLS, ids=IDS)
+
+
+@pytest.fixture(scope="module")
+def document() -> dict[str, Any]:
+    import yaml
+
+    out = io.StringIO()
+    call_command("spectacular", "--validate", "--fail-on-warn", stdout=out)
+    return yaml.safe_load(out.getvalue())
+
+
+def operation(document: dict[str, Any], route: Route, method: str) -> dict[str, Any]:
+    path = BASE + re.sub(r"<uuid:(\w+)>", r"{\1}", route.pattern)
+    return document["paths"][path][method.lower()]
+
+
+def as_json_schema(node: Any) -> Any:
+    """OpenAPI 3.0 says `nullable` where JSON Schema lists null."""
+    if isinstance(node, list):
+        return [as_json_schema(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    plain = {key: as_json_schema(value) for key, value in node.items() if key != "nullable"}
+    return {"anyOf": [plain, {"type": "null"}]} if node.get("nullable") is True else plain
+
+
+def check(document: dict[str, Any], answer: Any, described: dict[str, Any]) -> None:
+    schema = as_json_schema(described["responses"][str(answer.status_code)]["content"]["application/json"]["schema"])
+    everything = {**schema, "components": as_json_schema(document["components"])}
+    jsonschema.Draft202012Validator(everything).validate(answer.json())
+
+
+class TestDocument:
+    def test_it_works(self, client: Any) -> None:
+        answer = client.get("/api/schema/")
+        assert answer.status_code == 200
+        assert answer.headers["Content-Type"].startswith("application/json")
+        assert set(answer.json()["paths"]) == {
+            BASE + re.sub(r"<uuid:(\w+)>", r"{\1}", route.pattern) for route, _ in CALLS
+        }
+
+    def test_yaml_where_it_is_asked_for(self, client: Any) -> None:
+        answer = client.get("/api/schema/", headers={"Accept": "application/vnd.oai.openapi"})
+        assert answer.content.startswith(b"openapi: 3")
+
+    def test_the_readable_pages_need_nothing_from_elsewhere(self, client: Any) -> None:
+        answer = client.get("/api/docs/")
+        assert answer.status_code == 200
+        page = answer.content.decode()
+        assert "/static/drf_spectacular_sidecar/swagger-ui-dist/" in page
+        assert re.findall(r'(?:src|href)="(?:https?:)?//[^"]*"', page) == []
+        for asset in re.findall(r'(?:src|href)="(/static/[^"]+)"', page):
+            assert client.get(asset).status_code == 200, asset
+
+    def test_each_field_is_described(self, document: dict[str, Any]) -> None:
+        bare = [
+            f"{name}.{field}"
+            for name, schema in document["components"]["schemas"].items()
+            for field, described in schema.get("properties", {}).items()
+            if not described.get("description")
+        ]
+        assert bare == []
+
+    def test_each_parameter_is_described(self, document: dict[str, Any]) -> None:
+        for path in document["paths"].values():
+            for described in path.values():
+                for parameter in described.get("parameters", []):
+                    assert parameter["in"] == "path" or parameter["description"], parameter
+
+    @every_call
+    def test_each_operation_is_described(self, document: dict[str, Any], route: Route, method: str) -> None:
+        described = operation(document, route, method)
+        assert described["summary"]
+        assert described["security"] == [{"apiKey": []}]
+        expected = {"401"} | ({"404"} if route.parameters else set())
+        if method != "GET":
+            expected |= {"400", "403", "413", "415"}
+            assert described["requestBody"]["content"]["application/json"]["examples"]
+        assert expected <= set(described["responses"])
+        for status, answer in described["responses"].items():
+            if status >= "400":
+                assert answer["description"]
+                [content] = answer["content"].values()
+                assert content["schema"] == {"$ref": "#/components/schemas/ErrorBody"}
+                assert content["examples"]
+
+
+@pytest.mark.django_db
+class TestTruth:
+    @every_call
+    def test_answers_are_as_described(self, cast: Cast, document: dict[str, Any], route: Route, method: str) -> None:
+        session = make_session(
+            cast.alices_team, external_id="x", metadata={"a": [1]}, system="s", tools=[{"name": "t"}]
+        )
+        append(session, *turns(40))
+        run = actions.compact_now(session=session, instructions="", now=timezone.now(), listener=lambda *_: None)
+        assert run.boundary
+        append(session, *turns(1, start=200))
+        path = route.path(session_id=session.uuid, run_id=run.uuid, boundary_id=run.boundary.uuid)
+        described = operation(document, route, method)
+        examples: list[Any] = [None]
+        if method != "GET":
+            shown = described["requestBody"]["content"]["application/json"]["examples"]
+            examples = [example["value"] for example in shown.values()]
+        for body in examples:
+            if isinstance(body, dict):
+                body.pop("wait", None)
+            answer = cast.alice.call(method, path, body)
+            assert answer.status_code < 300, answer.content
+            check(document, answer, described)
+        if method != "GET":
+            for body in ({"no_such_field": 1}, b"{"):
+                answer = cast.alice.call(method, path, body)
+                assert answer.status_code == 400
+                check(document, answer, described)
+        check(document, cast.nobody.call(method, path), described)

@@ -1,0 +1,212 @@
+"""The commands: what they print, and one clear line and no half-stored thing for bad input."""
+
+from __future__ import annotations
+
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.core.management.base import CommandError
+
+from compaction_app.models import CompactionRun
+from sessions_app.models import ApiKey, Message, Session, Team
+from sessions_app.services.teams import key_owner
+from tests.build import res
+from tests.factories import NOW, append, make_session, make_team, turns
+from tests.transcript_lines import file_of, human, reply
+
+pytestmark = pytest.mark.django_db
+
+
+def run(*args: str, **options: Any) -> tuple[str, str]:
+    out, err = StringIO(), StringIO()
+    call_command(*args, stdout=out, stderr=err, **options)
+    return out.getvalue(), err.getvalue()
+
+
+@pytest.fixture
+def transcript(tmp_path: Path) -> Path:
+    path = tmp_path / "talk.jsonl"
+    path.write_bytes(file_of(human("u1", None, "go"), reply("a1", "u1", "ok"), b"torn {").getvalue())
+    return path
+
+
+class TestCreateApiKey:
+    def test_it_works(self) -> None:
+        out, _ = run("create_api_key", "harbor", "--name", "ci", "--scope", "read")
+        key = out.strip().splitlines()[-1]
+        owner = key_owner(key=key, now=NOW)
+        assert owner is not None
+        assert (owner.team.slug, owner.name, owner.scope) == ("harbor", "ci", "read")
+        assert not ApiKey.objects.filter(digest__contains=key).exists()
+        assert key not in str(list(ApiKey.objects.values()))
+
+    def test_an_existing_team_is_used(self) -> None:
+        make_team("harbor")
+        run("create_api_key", "harbor")
+        assert Team.objects.count() == 1
+
+    @pytest.mark.parametrize(
+        ("args", "line"),
+        [
+            (["Not A Slug"], "not a team's slug"),
+            ([""], "not a team's slug"),
+            (["x", "--scope", "admin"], "read or write"),
+        ],
+    )
+    def test_bad_input(self, args: list[str], line: str) -> None:
+        with pytest.raises(CommandError, match=line):
+            run("create_api_key", *args)
+        assert not Team.objects.exists()
+
+
+class TestImportTranscript:
+    def test_it_works(self, transcript: Path) -> None:
+        out, _ = run("import_transcript", str(transcript))
+        session = Session.objects.get()
+        assert f"session {session.uuid}: 2 messages, 0 duplicates" in out
+        assert "line 3: not JSON" in out
+        assert session.team.slug == "default"
+
+    def test_the_only_team_is_taken_and_several_must_be_chosen_from(self, transcript: Path) -> None:
+        team = make_team("alpha")
+        run("import_transcript", str(transcript))
+        assert Session.objects.get().team == team
+        make_team("beta")
+        with pytest.raises(CommandError, match="alpha, beta"):
+            run("import_transcript", str(transcript))
+
+    @pytest.mark.parametrize(
+        ("name", "content", "line"),
+        [
+            ("missing.jsonl", None, "No such file"),
+            ("", None, "Is a directory"),
+            ("empty.jsonl", b"", "the file is empty"),
+            ("photo.png", b"\x89PNG\x00\x01", "a binary file"),
+            ("notes.txt", b"dear diary", "no line of it is a JSON object"),
+            ("other.json", b'{"hello": 1}', "none of the known transcript formats"),
+        ],
+    )
+    def test_bad_files(self, tmp_path: Path, name: str, content: bytes | None, line: str) -> None:
+        path = tmp_path / name
+        if content is not None:
+            path.write_bytes(content)
+        out, err = StringIO(), StringIO()
+        with pytest.raises(CommandError, match="1 of 1 files were not imported"):
+            call_command("import_transcript", str(path), stdout=out, stderr=err)
+        assert line in err.getvalue()
+        assert len(err.getvalue().strip().splitlines()) == 1
+        assert not Session.objects.exists()
+
+    def test_a_bad_file_does_not_keep_out_the_good_one(self, transcript: Path, tmp_path: Path) -> None:
+        with pytest.raises(CommandError, match="1 of 2"):
+            run("import_transcript", str(tmp_path / "missing"), str(transcript))
+        assert Session.objects.count() == 1
+
+    @pytest.mark.parametrize(
+        ("option", "line"), [(["--team", "nobody"], "no team 'nobody'"), (["--format", "yaml"], "1 of 1")]
+    )
+    def test_bad_options(self, transcript: Path, option: list[str], line: str) -> None:
+        with pytest.raises(CommandError, match=line):
+            run("import_transcript", str(transcript), *option)
+        assert not Message.objects.exists()
+
+
+class TestCompact:
+    def test_it_works_by_id_and_by_external_id(self) -> None:
+        for name in ("", "my-session"):
+            session = make_session(external_id=name or None)
+            append(session, *turns(40))
+            out, _ = run("compact", name or str(session.uuid), "mind", "the", "files")
+            done = CompactionRun.objects.get(session=session)
+            assert done.instructions == "mind the files"
+            assert f"run {done.uuid}" in out
+            assert f"{done.tokens_before:,} -> {done.tokens_after:,} tokens" in out
+
+    def test_nothing_to_compact(self) -> None:
+        with pytest.raises(CommandError, match="nothing_to_compact"):
+            run("compact", str(make_session().uuid))
+
+    def test_an_active_run(self) -> None:
+        session = make_session()
+        active = CompactionRun.objects.create(session=session, trigger="manual", queued_at=NOW)
+        with pytest.raises(CommandError, match=str(active.uuid)):
+            run("compact", str(session.uuid))
+
+    @pytest.mark.parametrize("name", ["nobody", "7f3c5a10-0000-4000-8000-00000000ffff", "\x1b[2J"])
+    def test_an_unknown_session(self, name: str) -> None:
+        with pytest.raises(CommandError, match="no session") as error:
+            run("compact", name)
+        assert "\x1b" not in str(error.value)
+
+
+class TestAnalyzeContext:
+    def test_it_works(self) -> None:
+        session = make_session(title="harbor")
+        append(session, *turns(20))
+        out, _ = run("analyze_context", str(session.uuid))
+        assert "harbor" in out
+        assert "Read" in out
+        assert "#" in out
+
+    def test_as_data(self) -> None:
+        import json
+
+        session = make_session()
+        append(session, *turns(20))
+        data = json.loads(run("analyze_context", str(session.uuid), "--json")[0])
+        assert data["context_tokens"] == session.context_tokens
+        read = next(tool for tool in data["tools"] if tool["name"] == "Read")
+        assert read["calls"] == 20
+        assert read["request_tokens"] > 0
+        assert read["result_tokens"] > 0
+        parts = (
+            data["roles"]["user"]
+            + data["roles"]["assistant"]
+            + sum(t["request_tokens"] + t["result_tokens"] for t in data["tools"])
+        )
+        assert abs(parts - session.view_tokens) <= 0.05 * session.view_tokens
+
+    def test_repeated_reads_of_a_file_are_counted(self) -> None:
+        import json
+
+        session = make_session()
+        append(session, *turns(20))
+        data = json.loads(run("analyze_context", str(session.uuid), "--json")[0])
+        worst = data["repeated_reads"][0]
+        assert worst["reads"] == 3
+        assert worst["wasted_tokens"] > 0
+
+    def test_an_empty_session(self) -> None:
+        assert "no message" in run("analyze_context", str(make_session().uuid))[0]
+
+    def test_an_unknown_session(self) -> None:
+        with pytest.raises(CommandError, match="no session"):
+            run("analyze_context", "nobody")
+
+
+class TestServe:
+    @pytest.mark.parametrize("port", ["0", "70000", "x", "-1"])
+    def test_a_bad_port(self, port: str) -> None:
+        with pytest.raises(CommandError, match="1 to 65535"):
+            run("serve", f"--port={port}")
+
+    def test_a_port_that_is_taken(self) -> None:
+        import socket
+
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            with pytest.raises(CommandError, match="can't listen on"):
+                run("serve", f"--port={taken.getsockname()[1]}")
+
+
+def test_results_are_only_text(transcript: Path) -> None:
+    """Transcript text reaches the terminal only with its control characters made harmless."""
+    transcript.write_bytes(
+        file_of(human("u1", None, "go"), human("u1", None, [res("x", "y")]), b'{"type":"\x1b[31m').getvalue()
+    )
+    out, _ = run("import_transcript", str(transcript))
+    assert "\x1b" not in out

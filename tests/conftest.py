@@ -1,0 +1,78 @@
+"""Fixtures for everybody: the cast, a frozen moment, an eager worker; and no network but this machine's own."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+import pytest
+from celery import current_app
+from django.utils import timezone
+
+from sessions_app.models import Session
+from tests.cast import Api, Cast, make_cast
+from tests.factories import NOW, make_session
+
+LOCAL = {"127.0.0.1", "::1", "localhost", "0.0.0.0", ""}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def only_local_sockets() -> Iterator[None]:
+    """A test that reaches for the network fails at once, by name."""
+    connect, connect_ex = socket.socket.connect, socket.socket.connect_ex
+
+    def check(address: Any) -> None:
+        if isinstance(address, tuple) and address[0] not in LOCAL:
+            raise RuntimeError(f"a test tried to reach {address[0]}")
+
+    def guarded(self: socket.socket, address: Any) -> None:
+        check(address)
+        connect(self, address)
+
+    def guarded_ex(self: socket.socket, address: Any) -> int:
+        check(address)
+        return connect_ex(self, address)
+
+    patch = pytest.MonkeyPatch()
+    patch.setattr(socket.socket, "connect", guarded)
+    patch.setattr(socket.socket, "connect_ex", guarded_ex)
+    yield
+    patch.undo()
+
+
+@pytest.fixture
+def cast(db: None) -> Cast:
+    return make_cast()
+
+
+@pytest.fixture
+def api(cast: Cast) -> Api:
+    """Alice's client, with write scope."""
+    return cast.alice
+
+
+@pytest.fixture
+def session(cast: Cast) -> Session:
+    """An empty session of Alice's team."""
+    return make_session(cast.alices_team)
+
+
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> datetime:
+    """The clock stands still."""
+    monkeypatch.setattr(timezone, "now", lambda: NOW)
+    return NOW
+
+
+@pytest.fixture
+def eager_worker() -> Iterator[None]:
+    """Tasks run where they are sent, their arguments through the JSON serializer as with a broker.
+
+    A task is sent on commit: use it with `django_db(transaction=True)` or django_capture_on_commit_callbacks.
+    """
+    before = current_app.conf.task_always_eager
+    current_app.conf.task_always_eager = True
+    yield
+    current_app.conf.task_always_eager = before

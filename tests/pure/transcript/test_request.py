@@ -1,0 +1,194 @@
+"""From view to request: always one that the API takes, and nothing stored is touched."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from sessions_app.transcript.boundary import BoundaryKind
+from sessions_app.transcript.pairing import MISSING_RESULT, ORPHAN_RESULT
+from sessions_app.transcript.request import LEADING_MARKER, MessagesRequest, build_request
+from sessions_app.transcript.validation import validate_messages
+from sessions_app.transcript.view import CLEARED_RESULT, fold
+from tests.build import FAMILY, Talk, boundary, res, text, thinking, use
+
+
+def request_of(talk: Talk, *boundaries: Any) -> MessagesRequest:
+    before = copy.deepcopy(talk.messages)
+    built = build_request(view=fold(messages=talk.messages, boundaries=boundaries, family=FAMILY))
+    assert talk.messages == before, "what is stored was changed"
+    assert validate_messages(messages=built.messages) == []
+    return built
+
+
+def roles(built: MessagesRequest) -> list[str]:
+    return [message["role"] for message in built.messages]
+
+
+class TestBuildRequest:
+    def test_a_plain_talk_comes_out_as_it_is(self) -> None:
+        built = request_of(Talk().u("go").a(use("A", path="x")).u(res("A", "text")).a("done"))
+        assert built.messages == [
+            {"role": "user", "content": [text("go")]},
+            {"role": "assistant", "content": [use("A", path="x")]},
+            {"role": "user", "content": [res("A", "text")]},
+            {"role": "assistant", "content": [text("done")]},
+        ]
+        assert built.repairs == ()
+
+    def test_entries_of_one_response_become_one_message_and_parallel_results_one_answer(self) -> None:
+        talk = Talk().u("go").a("two").a(use("A"), same=True).u(res("A")).a(use("B"), same=True).u(res("B")).a("done")
+        built = request_of(talk)
+        assert roles(built) == ["user", "assistant", "user", "assistant"]
+        assert built.messages[1]["content"] == [text("two"), use("A"), use("B")]
+        assert built.messages[2]["content"] == [res("A"), res("B")]
+
+    def test_a_block_written_twice_is_sent_once(self) -> None:
+        built = request_of(Talk().u("go").a(use("A")).a(use("A"), same=True).u(res("A")))
+        assert built.messages[1]["content"] == [use("A")]
+
+    def test_a_dead_call_is_closed_with_a_mark(self) -> None:
+        built = request_of(Talk().u("go").a(use("A")).u("never mind").a("ok"))
+        assert built.messages[2]["content"] == [res("A", MISSING_RESULT, is_error=True), text("never mind")]
+        assert [(r.kind, r.tool_use_id) for r in built.repairs] == [("closed_call", "A")]
+
+    def test_t4_an_orphan_result_becomes_text_and_the_text_beside_it_stays(self) -> None:
+        built = request_of(Talk().u("hello", res("gone", "42")).a("ok"))
+        assert built.messages[0]["content"] == [text("hello"), text(ORPHAN_RESULT + "42")]
+
+    def test_a_result_after_other_words_moves_before_them(self) -> None:
+        built = request_of(Talk().u("go").a(use("A")).u("wait").u(res("A")).a("done"))
+        assert built.messages[2]["content"] == [res("A"), text("wait")]
+
+    def test_a_late_result_moves_to_its_call(self) -> None:
+        built = request_of(Talk().u("go").a(use("A")).u("so?").a("hm").u(res("A", "late")).a("done"))
+        assert built.messages[2]["content"] == [res("A", "late"), text("so?")]
+
+    def test_a_result_that_was_written_before_its_use_moves_behind_it(self) -> None:
+        built = request_of(Talk().u("go").u(res("A", "early")).a(use("A")).u("next"))
+        assert built.messages[2]["content"] == [res("A", "early"), text("next")]
+        assert built.repairs == ()
+
+    def test_the_second_use_of_an_id_gets_an_id_of_its_own(self) -> None:
+        talk = Talk().u("go").a(use("A")).u(res("A", "one")).a(use("A")).u(res("A", "two"))
+        built = request_of(talk)
+        assert built.messages[1]["content"] == [use("A")]
+        assert built.messages[3]["content"] == [use("A_2")]
+        assert built.messages[4]["content"] == [res("A_2", "two")]
+
+    def test_a_talk_that_opens_with_the_assistant_gets_a_marker(self) -> None:
+        built = request_of(Talk().a("hello").u("hi"))
+        assert built.messages[0] == {"role": "user", "content": [text(LEADING_MARKER)]}
+
+    @pytest.mark.parametrize("blank", ["", "   ", "\n\t"])
+    def test_blank_text_is_left_out(self, blank: str) -> None:
+        built = request_of(Talk().u("go").a(text(blank), text("x")).u(blank).u("more"))
+        assert built.messages[1]["content"] == [text("x")]
+
+    def test_thinking_alone_is_gone_and_unsigned_thinking_too(self) -> None:
+        talk = Talk().u("go").a(thinking()).u("hm?").a(thinking("x", ""), text("yes"))
+        built = request_of(talk)
+        assert roles(built) == ["user", "assistant"]
+        assert built.messages[1]["content"] == [text("yes")]
+
+    def test_signed_thinking_is_kept_to_the_letter(self) -> None:
+        block = {**thinking("a b"), "extra": [1, 2]}
+        built = request_of(Talk().u("go").a(block, use("A")).u(res("A")))
+        assert built.messages[1]["content"][0] == block
+
+    def test_thinking_before_a_boundary_is_dropped_and_later_thinking_kept(self) -> None:
+        talk = (
+            Talk().u("old").a("old answer").u("go").a(thinking(), text("kept tail")).u("new").a(thinking(), text("new"))
+        )
+        built = request_of(talk, boundary(2, committed_at=4))
+        kept = [block["type"] for message in built.messages for block in message["content"]]
+        assert kept.count("thinking") == 1
+        assert built.messages[-1]["content"] == [thinking(), text("new")]
+
+    def test_stored_cache_markers_are_left_out(self) -> None:
+        marked = {**text("go"), "cache_control": {"type": "ephemeral"}}
+        built = request_of(Talk().u(marked).a("ok"))
+        assert built.messages[0]["content"] == [text("go")]
+
+    def test_an_unknown_block_becomes_text(self) -> None:
+        built = request_of(Talk().u({"type": "hologram", "data": 1}).a("ok"))
+        assert "hologram" in built.messages[0]["content"][0]["text"]
+
+    def test_a_server_tool_stays_inside_its_message_and_is_gone_without_result(self) -> None:
+        call = {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {}}
+        answer = {"type": "web_search_tool_result", "tool_use_id": "s1", "content": []}
+        assert request_of(Talk().u("go").a(call, answer, "x")).messages[1]["content"] == [call, answer, text("x")]
+        assert request_of(Talk().u("go").a(call, "x")).messages[1]["content"] == [text("x")]
+
+    def test_a_cleared_result_is_a_placeholder_and_counted(self) -> None:
+        talk = Talk().u("go").a(use("A")).u(res("A", "long " * 100)).a("ok")
+        micro = boundary(0, committed_at=4, kind=BoundaryKind.MICROCOMPACT, cleared_tool_use_ids=frozenset({"A"}))
+        built = request_of(talk, micro)
+        assert built.messages[2]["content"] == [res("A", CLEARED_RESULT)]
+        assert built.cleared_tool_results == 1
+
+    @pytest.mark.parametrize(
+        "hostile",
+        [
+            {"type": "tool_use"},
+            {"type": "tool_use", "id": "x"},
+            {"type": "tool_use", "id": "x y/ü", "name": "Read", "input": {}},
+            {"type": "tool_use", "id": "x", "name": "Read", "input": "not an object"},
+            {"type": "tool_result"},
+            {"type": "tool_result", "tool_use_id": "x", "content": 5},
+            {"type": "text"},
+            {"type": "text", "text": None},
+            {"type": "thinking"},
+            {"type": None},
+            {},
+        ],
+    )
+    def test_malformed_blocks_never_break_it(self, hostile: dict[str, Any]) -> None:
+        request_of(Talk().u("go", hostile).a("x", hostile).u(hostile, "more"))
+
+
+class TestValidateMessages:
+    """The strict reader finds what the API would refuse; otherwise the tests above could not fail."""
+
+    @pytest.mark.parametrize(
+        ("messages", "problem"),
+        [
+            ([], "at least one message"),
+            ([{"role": "assistant", "content": "x"}], "first message must be the user's"),
+            ([{"role": "user", "content": " "}], "text is blank"),
+            ([{"role": "user", "content": []}], "content is empty"),
+            ([{"role": "user", "content": "x"}, {"role": "user", "content": "y"}], "in a row"),
+            ([{"role": "user", "content": "x", "uuid": "1"}], "extra inputs"),
+            ([{"role": "user", "content": [res("A")]}], "without its tool_use"),
+            ([{"role": "user", "content": "x"}, {"role": "assistant", "content": [use("A")]}], "has 0 results"),
+            (
+                [
+                    {"role": "user", "content": "x"},
+                    {"role": "assistant", "content": [use("A")]},
+                    {"role": "user", "content": [text("y"), res("A")]},
+                ],
+                "after other content",
+            ),
+            (
+                [
+                    {"role": "user", "content": "x"},
+                    {"role": "assistant", "content": [use("A")]},
+                    {"role": "user", "content": [res("A")]},
+                    {"role": "assistant", "content": [use("A")]},
+                    {"role": "user", "content": [res("A")]},
+                ],
+                "must be unique",
+            ),
+            ([{"role": "user", "content": "x"}, {"role": "assistant", "content": [thinking()]}], "end in thinking"),
+            (
+                [{"role": "user", "content": "x"}, {"role": "assistant", "content": [thinking("x", ""), text("y")]}],
+                "without signature",
+            ),
+            ([{"role": "user", "content": [thinking()]}], "not allowed in a user message"),
+            ([{"role": "user", "content": [{**text("x"), "cache_control": {}} for _ in range(5)]}], "cache_control"),
+        ],
+    )
+    def test_finds(self, messages: list[dict[str, Any]], problem: str) -> None:
+        assert any(problem in found for found in validate_messages(messages=messages))
