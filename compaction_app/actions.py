@@ -16,7 +16,8 @@ from compaction_app.services.runs import ActiveRun, ProgressListener
 from sessions_app import selectors
 from sessions_app.models import ApiKey, CompactBoundary, Message, Session, Team
 from sessions_app.services import sessions, teams, transcripts
-from sessions_app.services.append import IncomingMessage, UuidConflict, append_messages
+from sessions_app.services.append import UuidConflict, append_messages
+from sessions_app.services.incoming import IncomingMessage
 from sessions_app.services.transcripts import ImportRefused, ImportReport
 
 __all__ = [

@@ -259,6 +259,9 @@ class Policy:
 
     # Import
     import_batch_lines: int = _figure(200, unit="lines", low=1, meaning="lines of a transcript that are stored at once")
+    import_kept_problems: int = _figure(
+        1_000, unit="lines", low=1, meaning="lines not understood that a report lists; the rest is counted"
+    )
     import_line_bytes: int = _figure(
         64_000_000, unit="bytes", low=1_000, meaning="a longer line is reported and passed over, so memory stays flat"
     )

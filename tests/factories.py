@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from sessions_app.models import Message, Session, Team
-from sessions_app.services.append import IncomingMessage, append_messages, content_digest
+from sessions_app.services.append import append_messages, content_digest
+from sessions_app.services.incoming import IncomingMessage
 from sessions_app.services.sessions import create_session
 from sessions_app.transcript.messages import Role
 from tests.build import res, use

@@ -13,7 +13,6 @@ import uuid as uuids
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 
 from django.db import transaction
 
@@ -21,34 +20,11 @@ from sessions_app.catalog import tokenizer_family
 from sessions_app.models import Message, Session
 from sessions_app.models.fields import storable_text
 from sessions_app.services import accounting, live_path, tool_index
-from sessions_app.transcript.messages import Content, MessageKind, Role, Usage, human_text
+from sessions_app.services.incoming import IncomingMessage
+from sessions_app.transcript.messages import Content, Usage, human_text
 from sessions_app.transcript.tokens import estimate_content
 
 MODEL_LENGTH, MESSAGE_ID_LENGTH = 200, 255  # the columns' sizes
-
-
-@dataclass(frozen=True, slots=True)
-class IncomingMessage:
-    """One entry to store, as a client gave it.
-
-    `path_parent_uuid`, `path_parent_position`: the message that it hangs on, where that is not `parent_uuid` itself (a
-    transcript's lines may hang on lines that are no messages); position 0: on nothing, a conversation begun anew.
-    """
-
-    role: Role
-    content: Content
-    uuid: str = ""
-    parent_uuid: str = ""
-    path_parent_uuid: str = ""
-    path_parent_position: int | None = None
-    message_id: str | None = None
-    model: str = ""
-    sent_at: datetime | None = None
-    usage: Mapping[str, Any] | None = None
-    kind: MessageKind = MessageKind.NORMAL
-    is_meta: bool = False
-    is_sidechain: bool = False
-    envelope: Mapping[str, Any] | None = None
 
 
 class UuidConflict(Exception):

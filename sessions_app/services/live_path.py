@@ -10,15 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from django.utils import timezone
 
 from sessions_app.models import CompactBoundary, Message, Session
+from sessions_app.services.incoming import IncomingMessage
 from sessions_app.transcript.messages import Role, tool_results
-
-if TYPE_CHECKING:
-    from sessions_app.services.append import IncomingMessage
 
 
 @dataclass(slots=True)

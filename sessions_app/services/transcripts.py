@@ -22,8 +22,9 @@ from sessions_app.catalog import tokenizer_family
 from sessions_app.models import CompactBoundary, Message, Session, Team, TranscriptEntry
 from sessions_app.models.fields import storable_text
 from sessions_app.policy import Policy
-from sessions_app.services.append import IncomingMessage, lock_session, store_messages
+from sessions_app.services.append import lock_session, store_messages
 from sessions_app.services.boundaries import record_imported_boundary
+from sessions_app.services.incoming import IncomingMessage
 from sessions_app.transcript.boundary import BoundaryDraft, BoundaryKind, Placement, PreservedSegment
 from sessions_app.transcript.entries import ImportedBoundary, LineProblem, ParsedLine, TranscriptMessage, TranscriptNote
 from sessions_app.transcript.formats import AUTO, READERS
@@ -44,7 +45,8 @@ class ImportRefused(Exception):
 
 @dataclass(slots=True)
 class ImportReport:
-    """What an import did. `problems`: lines (by number) that were not understood, with the reason."""
+    """What an import did. `problems`: lines (by number) that were not understood, with the reason; of a file that has
+    very many the first ones (policy: import_kept_problems), `problem_count` counts them all."""
 
     session: Session
     created: bool
@@ -53,6 +55,7 @@ class ImportReport:
     entries: int = 0
     boundaries: int = 0
     problems: list[LineProblem] = field(default_factory=list)
+    problem_count: int = 0
 
 
 def import_transcript(
@@ -189,7 +192,7 @@ class _Import:
     def take(self, parsed: Sequence[ParsedLine]) -> None:
         for item in parsed:
             if isinstance(item, LineProblem):
-                self.report.problems.append(item)
+                self._note_problem(item)
                 continue
             self.batch.append(item)
             if isinstance(item, TranscriptNote) and item.title and item.title_rank >= self.title_rank:
@@ -198,6 +201,11 @@ class _Import:
             ends = item.boundary if isinstance(item, TranscriptNote) else item.kind == MessageKind.COMPACT_SUMMARY
             if ends or len(self.batch) >= self.policy.import_batch_lines:
                 self.flush()
+
+    def _note_problem(self, problem: LineProblem) -> None:
+        self.report.problem_count += 1
+        if self.report.problem_count <= self.policy.import_kept_problems:
+            self.report.problems.append(problem)
 
     def finish(self) -> None:
         self.flush()
@@ -223,7 +231,7 @@ class _Import:
         self.report.duplicates += len(appended.duplicates)
         for index in appended.conflicts:
             reason = f"uuid {messages[index].uuid} is stored already with other content; the first stays"
-            self.report.problems.append(LineProblem(line_number=messages[index].line_number, reason=reason))
+            self._note_problem(LineProblem(line_number=messages[index].line_number, reason=reason))
         new = {row.uuid: row for row in appended.stored}
         fresh_notes = self._store_notes(batch=batch, parents=parents, new=new)
         last = batch[-1]
@@ -238,7 +246,7 @@ class _Import:
         if isinstance(item, TranscriptNote) or item.kind != MessageKind.COMPACT_SUMMARY:
             return item
         reason = "a summary without its compact_boundary; kept as a message"
-        self.report.problems.append(LineProblem(line_number=item.line_number, reason=reason, kept=True))
+        self._note_problem(LineProblem(line_number=item.line_number, reason=reason, kept=True))
         return replace(item, kind=MessageKind.NORMAL, is_meta=True)
 
     def _store_notes(

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sessions_app.transcript.messages import Role, content_blocks
+from sessions_app.transcript.messages import Role, content_blocks, tool_results
 from sessions_app.transcript.pairing import Block, Repair, Turn, ensure_pairing
 from sessions_app.transcript.view import CLEARED_RESULT, ContextView, ViewItem
 
@@ -20,6 +20,7 @@ USER_BLOCKS = frozenset({"text", "image", "document", "search_result", "tool_res
 ASSISTANT_BLOCKS = frozenset({"text", "tool_use", "compaction", "server_tool_use", "mcp_tool_use"}) | THINKING
 # Results of server tools stand in the assistant message itself, next to their call.
 SERVER_CALLS = frozenset({"server_tool_use", "mcp_tool_use"})
+ID_KEYS = ("id", "tool_use_id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +114,15 @@ def _known(kind: object, role: Role) -> bool:
 
 
 def _plain(block: Mapping[str, Any]) -> Block:
-    """Stored cache markers would pile up past the API's four; whoever sends the request places its own."""
-    return {key: value for key, value in block.items() if key != "cache_control"}
+    """Stored cache markers would pile up past the API's four; whoever sends the request places its own.
+
+    An id that is no string (a client's mistake) becomes one, so that ids can be compared from here on.
+    """
+    return {key: _id(value) if key in ID_KEYS else value for key, value in block.items() if key != "cache_control"}
+
+
+def _id(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def _call(block: Mapping[str, Any]) -> Block | None:
@@ -126,7 +134,7 @@ def _call(block: Mapping[str, Any]) -> Block | None:
 
 def _result(block: Mapping[str, Any], cleared: frozenset[str]) -> Block:
     found = _plain(block)
-    if block.get("tool_use_id") in cleared:
+    if found.get("tool_use_id") in cleared:
         return {**found, "content": CLEARED_RESULT}
     content = found.get("content")
     if isinstance(content, str) or content is None:
@@ -153,7 +161,7 @@ def _finish(turn: Turn) -> Turn:
     """An assistant message may not end in thinking, nor hold a server call without its result: whole or gone."""
     if turn.role != Role.ASSISTANT:
         return turn
-    answered = {b.get("tool_use_id") for b in turn.blocks}
+    answered = {b.get("tool_use_id") for b in turn.blocks if b.get("type") not in THINKING}
     blocks = [b for b in turn.blocks if b.get("type") not in SERVER_CALLS or b.get("id") in answered]
     if blocks and blocks[-1].get("type") in THINKING:
         blocks = [b for b in blocks if b.get("type") not in THINKING]
@@ -168,9 +176,8 @@ def _count_cleared(view: ContextView) -> int:
     if not view.cleared_tool_use_ids:
         return 0
     return sum(
-        block.get("tool_use_id") in view.cleared_tool_use_ids
+        block["tool_use_id"] in view.cleared_tool_use_ids
         for item in view.items
-        if item.role == Role.USER and not isinstance(item.content, str)
-        for block in item.content
-        if block.get("type") == "tool_result"
+        if item.role == Role.USER
+        for block in tool_results(item.content)
     )

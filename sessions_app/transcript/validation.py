@@ -133,7 +133,7 @@ def _pairs(messages: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _server_pairs(index: int, blocks: Sequence[Mapping[str, Any]]) -> list[str]:
-    answered = {b.get("tool_use_id") for b in blocks}
+    answered = {b.get("tool_use_id") for b in blocks if b.get("type") not in THINKING}
     return [
         f"messages.{index}: {b.get('type')} {b.get('id')!r} without its result"
         for b in blocks

@@ -212,6 +212,6 @@ def _first_change(*, items: Sequence[ViewItem], micro: Sequence[Boundary]) -> in
     if not ids:
         return None
     for item in items:
-        if item.message and any(b.get("tool_use_id") in ids for b in item.message.blocks):
+        if item.message and any(b["tool_use_id"] in ids for b in tool_results(item.content)):
             return item.position
     return None

@@ -79,6 +79,24 @@ class TestContext:
         assert boundary
         assert api.read(path(session), at=str(boundary.uuid)).status_code == 404
 
+    @pytest.mark.parametrize("bad", [{"a": 1}, ["x"], 5, None])
+    def test_ids_that_are_no_strings_do_not_make_a_session_unusable(
+        self, api: Api, session: Session, bad: object
+    ) -> None:
+        """What a client sends is kept to the letter, so the reading must bear it."""
+        broken = [
+            {"type": kind, "id": bad, "tool_use_id": bad, "name": "Read", "input": {}, "content": "x", "text": "y"}
+            for kind in ("tool_use", "tool_result", "server_tool_use", "web_search_tool_result", "text", "image")
+        ]
+        signed = {"type": "thinking", "thinking": "hm", "signature": "s", "tool_use_id": bad}
+        for number, role in enumerate(("user", "assistant", "user")):
+            body = {"role": role, "content": [signed, *broken], "uuid": str(number)}
+            assert api.send(f"sessions/{session.uuid}/messages/", body).status_code == 201
+        append(session, *turns(40))
+        assert api.read(path(session)).status_code == 200
+        compact(session)
+        assert api.read(path(session)).status_code == 200
+
     def test_it_changes_nothing(self, api: Api, session: Session) -> None:
         append(session, *turns(3))
         before = Session.objects.filter(pk=session.pk).values().get()

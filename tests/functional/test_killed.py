@@ -22,7 +22,8 @@ print(run.pk)
 APPEND = """
 from django.utils import timezone
 from sessions_app.models import Session
-from sessions_app.services.append import IncomingMessage, append_messages
+from sessions_app.services.append import append_messages
+from sessions_app.services.incoming import IncomingMessage
 from sessions_app.transcript.messages import Role
 message = IncomingMessage(role=Role.USER, content="while it runs", uuid="meanwhile")
 append_messages(session_id=Session.objects.get().pk, incoming=[message], now=timezone.now())

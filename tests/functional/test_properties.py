@@ -13,7 +13,8 @@ from compaction_app import actions
 from compaction_app.models import RunStatus
 from sessions_app import selectors
 from sessions_app.models import Session
-from sessions_app.services.append import IncomingMessage, append_messages
+from sessions_app.services.append import append_messages
+from sessions_app.services.incoming import IncomingMessage
 from sessions_app.transcript.messages import MessageKind, Role, content_blocks
 from sessions_app.transcript.request import build_request
 from sessions_app.transcript.rounds import call_spans, cut_points

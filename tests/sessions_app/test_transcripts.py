@@ -268,6 +268,10 @@ class TestLinesNotUnderstood:
         assert report.messages == 2
         assert [number for number, _ in reasons(report)] == [2]
 
+    def test_a_file_full_of_them_lists_the_first_and_counts_all(self) -> None:
+        report = imported(file_of(PLAIN[0], *[b"junk"] * 50), import_kept_problems=10)
+        assert (len(report.problems), report.problem_count) == (10, 50)
+
 
 class TestRefusals:
     @pytest.mark.parametrize(

@@ -18,7 +18,6 @@ from sessions_app.services.transcripts import ImportRefused, ImportReport, impor
 from sessions_app.transcript.formats import AUTO, READERS
 
 DEFAULT_TEAM = "default"
-LISTED_PROBLEMS = 20
 
 
 class Command(BaseCommand):
@@ -63,12 +62,12 @@ class Command(BaseCommand):
             f"{printable(path.name)}: session {session.uuid}{known}: "
             f"{report.messages} messages, {report.duplicates} duplicates, "
             f"{report.entries} other entries, {report.boundaries} boundaries, "
-            f"{len(report.problems)} lines with problems"
+            f"{report.problem_count} lines with problems"
         )
-        for problem in report.problems[:LISTED_PROBLEMS]:
+        for problem in report.problems:
             self.stdout.write(f"  line {problem.line_number}: {printable(problem.reason)}")
-        if len(report.problems) > LISTED_PROBLEMS:
-            self.stdout.write(f"  … and {len(report.problems) - LISTED_PROBLEMS} more")
+        if report.problem_count > len(report.problems):
+            self.stdout.write(f"  … and {report.problem_count - len(report.problems):,} more")
 
 
 def _team(slug: str | None) -> Team:
