@@ -272,10 +272,11 @@ FIGURES: dict[str, Field[Any]] = {f.name: f for f in fields(Policy)}
 
 @dataclass(frozen=True, slots=True)
 class ResolvedPolicy:
-    """A policy, and for each figure that is not at its default the layer that set it."""
+    """A policy; for each figure that is not at its default, who set it; and stored values that are not allowed."""
 
     policy: Policy
     origins: Mapping[str, str]
+    ignored: tuple[str, ...] = ()
 
 
 def check(*, name: str, value: object) -> Any:
@@ -306,12 +307,21 @@ def resolve(
     team: Mapping[str, object] | None = None,
     session: Mapping[str, object] | None = None,
 ) -> ResolvedPolicy:
-    """Lay the layers over the defaults, later ones winning. Keys are figure names; None values are skipped."""
+    """Lay the layers over the defaults, later ones winning. Keys are figure names; None values are skipped.
+
+    Values are refused where they enter (`check`). One that is stored all the same, say by an earlier release that knew
+    another figure, must not stop every append: it is left out and named in `ignored`.
+    """
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
+    ignored: list[str] = []
     for origin, layer in (("environment", environment), ("team", team), ("session", session)):
         for name, value in (layer or {}).items():
-            if value is not None:
+            if value is None:
+                continue
+            try:
                 values[name] = check(name=name, value=value)
                 origins[name] = origin
-    return ResolvedPolicy(policy=replace(Policy(), **values), origins=origins)
+            except PolicyError as error:
+                ignored.append(f"{origin}: {error}")
+    return ResolvedPolicy(policy=replace(Policy(), **values), origins=origins, ignored=tuple(ignored))

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from sessions_app import selectors
 from sessions_app.catalog import model_info
 from sessions_app.models import Session
-from sessions_app.policy import Policy, PolicyError
 from sessions_app.transcript.window import Level, Window, warning_state, window_of
 
 BASIS = {
@@ -59,7 +58,8 @@ class Gauge:
 
 def gauge_of(*, session: Session) -> Gauge:
     """`session` with its team loaded."""
-    policy, problem = _policy(session=session)
+    resolved = selectors.effective_policy(team=session.team, session=session)
+    policy, problem = resolved.policy, "; ".join(f"left out, not allowed: {line}" for line in resolved.ignored)
     info = model_info(session.model)
     window = window_of(policy=policy, model=info)
     threshold = max(window.auto_compact_threshold, 1)
@@ -75,14 +75,6 @@ def gauge_of(*, session: Session) -> Gauge:
         assumed_model=info.assumed,
         problem=problem,
     )
-
-
-def _policy(*, session: Session) -> tuple[Policy, str]:
-    """An override that is not allowed must not take the page away on which it would be noticed."""
-    try:
-        return selectors.effective_policy(team=session.team, session=session).policy, ""
-    except PolicyError as error:
-        return Policy(), f"policy override refused, defaults shown: {error}"
 
 
 def _marks(window: Window) -> tuple[Mark, ...]:

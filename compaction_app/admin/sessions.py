@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import Any
+from uuid import UUID
 
 from django import forms
 from django.contrib import admin, messages
@@ -71,11 +73,10 @@ class SessionAdmin(ReadOnlyModelAdmin):
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
     ) -> tuple[QuerySet[Any], bool]:
-        """SQLite keeps a UUID without hyphens; a pasted one has them."""
+        """A whole uuid, with or without hyphens, is looked up as such: databases keep it in different forms."""
         found, duplicates = super().get_search_results(request, queryset, search_term)
-        bare = search_term.strip().replace("-", "").lower()
-        if len(bare) == 32:
-            found = found | queryset.filter(uuid__icontains=bare)
+        with contextlib.suppress(ValueError):
+            found = found | queryset.filter(uuid=UUID(search_term.strip()))
         return found, duplicates
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> TemplateResponse:

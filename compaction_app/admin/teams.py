@@ -107,10 +107,7 @@ class TeamAdmin(TeamScopedAdmin):
 
 def _figures(overrides: Any) -> list[dict[str, Any]]:
     """The policy table: each figure's default, what holds for the team, and where that comes from."""
-    try:
-        resolved = policy.resolve(environment=settings.COMPACTION_POLICY, team=overrides)
-    except policy.PolicyError:
-        resolved = policy.resolve(environment=settings.COMPACTION_POLICY)
+    resolved = policy.resolve(environment=settings.COMPACTION_POLICY, team=overrides)
     return [
         {
             "name": name,

@@ -159,13 +159,12 @@ class SessionDetail(SessionRow):
         read_only_fields = fields
 
 
-def session_values(given: dict[str, Any], *, overrides: dict[str, Any]) -> dict[str, Any]:
-    """Columns for the fields given: nulls as empty values, figures laid over the `overrides` that are there."""
+def session_values(given: dict[str, Any]) -> dict[str, Any]:
+    """Columns for the fields given, nulls as empty values; figures together as overrides, null to clear one."""
     values = {name: EMPTY.get(name) if value is None else value for name, value in given.items() if name not in FIGURES}
     figures = {name: given[name] for name in FIGURES if name in given}
     if figures:
-        laid = {**overrides, **figures}
-        values["policy_overrides"] = {name: value for name, value in laid.items() if value is not None}
+        values["policy_overrides"] = figures
     return values
 
 
@@ -193,7 +192,7 @@ class SessionsView(ApiView):
         filters=False,
     )
     def post(self, request: Request) -> Response:
-        values = session_values(self.body(NewSession), overrides={})
+        values = session_values(self.body(NewSession))
         session, made = actions.create_session(team=self.team, values=values)
         code = status.HTTP_201_CREATED if made else status.HTTP_200_OK
         return Response(SessionDetail(session).data, status=code)
@@ -217,5 +216,5 @@ class SessionView(ApiView):
     )
     def patch(self, request: Request, session_id: UUID) -> Response:
         session = self.shown(session_id)
-        values = session_values(self.body(SessionChange), overrides=session.policy_overrides)
+        values = session_values(self.body(SessionChange))
         return Response(SessionDetail(actions.update_session(session=session, values=values)).data)

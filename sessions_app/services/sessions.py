@@ -20,6 +20,7 @@ def create_session(*, team: Team, values: dict[str, Any]) -> tuple[Session, bool
         if existing:
             return existing, False
     session = Session(team=team, **values)
+    session.policy_overrides = _laid(over={}, changes=session.policy_overrides)
     session.overhead_tokens = _overhead(session)
     session.context_tokens = session.overhead_tokens
     try:
@@ -31,16 +32,22 @@ def create_session(*, team: Team, values: dict[str, Any]) -> tuple[Session, bool
 
 
 def update_session(*, session: Session, values: dict[str, Any]) -> Session:
-    """Change title, model, system, tools, metadata or overrides."""
+    """Change title, model, system, tools, metadata; overrides are laid over those that are there, None clearing one."""
     with transaction.atomic():
         row = lock_session(session_id=session.pk)
         for name, value in values.items():
+            if name == "policy_overrides":
+                value = _laid(over=row.policy_overrides, changes=value)
             setattr(row, name, value)
         if {"system", "tools", "model"} & set(values) and not row.overhead_measured:
             row.overhead_tokens = _overhead(row)
             row.context_tokens = row.overhead_tokens + row.view_tokens
         row.save()
     return row
+
+
+def _laid(*, over: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in {**over, **changes}.items() if value is not None}
 
 
 def _overhead(session: Session) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from datetime import datetime, timedelta
 
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 from django.utils.text import slugify
 
 from sessions_app.models import ApiKey, Team
@@ -48,7 +48,6 @@ def revoke_api_keys(*, keys: QuerySet[ApiKey], now: datetime) -> int:
 def key_owner(*, key: str, now: datetime) -> ApiKey | None:
     """The key's row with its team, None when it is unknown or revoked."""
     row = ApiKey.objects.select_related("team").filter(digest=key_digest(key=key), revoked_at__isnull=True).first()
-    if row is not None:
-        stale = Q(last_used_at__isnull=True) | Q(last_used_at__lt=now - LAST_USED_EVERY)
-        ApiKey.objects.filter(stale, pk=row.pk).update(last_used_at=now)
+    if row is not None and (row.last_used_at is None or row.last_used_at < now - LAST_USED_EVERY):
+        ApiKey.objects.filter(pk=row.pk).update(last_used_at=now)
     return row

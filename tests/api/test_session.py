@@ -33,7 +33,7 @@ class TestShow:
 
     def test_queries(self, api: Api, cast: Cast) -> None:
         session = make_session(cast.alices_team, parent=make_session(cast.alices_team))
-        assert len(queries_of(lambda: api.read(f"sessions/{session.uuid}/"))) == 3
+        assert len(queries_of(lambda: api.read(f"sessions/{session.uuid}/"))) == 2
 
 
 class TestChange:

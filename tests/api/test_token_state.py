@@ -63,4 +63,4 @@ class TestTokenState:
 
     def test_queries(self, api: Api, session: Session) -> None:
         """key, last use, session with its team."""
-        assert len(queries_of(lambda: api.read(f"sessions/{session.uuid}/token-state/"))) == 3
+        assert len(queries_of(lambda: api.read(f"sessions/{session.uuid}/token-state/"))) == 2

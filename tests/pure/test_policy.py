@@ -25,6 +25,11 @@ class TestResolve:
     def test_none_is_not_set(self) -> None:
         assert resolve(session={"context_window": None}).policy == Policy()
 
+    def test_a_stored_value_that_is_not_allowed_is_left_out_and_named(self) -> None:
+        resolved = resolve(team={"gone_since": 1, "auto_compact_pct": 500}, session={"auto_compact_pct": 50})
+        assert (resolved.policy.auto_compact_pct, resolved.origins) == (50, {"auto_compact_pct": "session"})
+        assert [line.split(":")[0] for line in resolved.ignored] == ["team", "team"]
+
 
 class TestCheck:
     @pytest.mark.parametrize(
