@@ -15,18 +15,29 @@ from sessions_app.transcript.tokens import UsageAnchor
 
 def count_appended(*, session: Session, rows: Sequence[Message], rewound: bool, now: datetime) -> None:
     """Take the stored rows into the counters. Costs what the rows cost; a rewind costs one sum over the view."""
+    if rewound:
+        _begin_anew(session=session, rows=rows)
     for row in rows:
         session.last_position = row.position
         if row.role == Role.ASSISTANT and row.kind == MessageKind.NORMAL and not row.is_sidechain:
             session.model = session.model or row.model
             session.last_assistant_at = row.sent_at
-        if row.kind == MessageKind.NORMAL and not row.is_sidechain and row.left_path_at is None:
+        if _is_shown(row):
             _count_row(session=session, row=row)
-    session.last_message_at = max((row.sent_at for row in rows if row.sent_at), default=now)
-    if rewound:
-        recount_view(session=session, view_tokens=_shown_tokens(session=session))
-    else:
-        _settle(session=session)
+    moments = [row.sent_at for row in rows if row.sent_at] + [session.last_message_at or rows[0].sent_at or now]
+    session.last_message_at = max(moments)
+    _settle(session=session)
+
+
+def _begin_anew(*, session: Session, rows: Sequence[Message]) -> None:
+    """After a rewind: what the view shows without the new rows (which are stored already), and no usage to rest on."""
+    shown = selectors.context_view(session=session).tokens
+    session.view_tokens = shown - sum(row.tokens for row in rows if _is_shown(row))
+    session.anchor = None
+
+
+def _is_shown(row: Message) -> bool:
+    return row.kind == MessageKind.NORMAL and not row.is_sidechain and row.left_path_at is None
 
 
 def recount_view(*, session: Session, view_tokens: int) -> None:
@@ -77,8 +88,3 @@ def _settle(*, session: Session) -> None:
     anchor = UsageAnchor(**session.anchor)
     session.context_tokens = anchor.context_tokens
     session.context_source = anchor.source
-
-
-def _shown_tokens(*, session: Session) -> int:
-    """Estimate of what the view shows after a rewind; the rows of this append are stored already."""
-    return selectors.context_view(session=session).tokens

@@ -72,9 +72,10 @@ def store_messages(*, session_id: int, incoming: Sequence[IncomingMessage], now:
         if not appended.stored:
             return session, appended
         entries = {row.uuid: entry for row, entry in zip(appended.stored, _fresh(incoming, appended), strict=True)}
+        response = tool_index.Response(session.round_position, session.round_message_id)
         path = live_path.follow(session=session, rows=appended.stored, entries=entries, known=known)
         Message.objects.bulk_create(appended.stored)
-        tool_index.record(session=session, rows=appended.stored)
+        tool_index.record(session=session, rows=appended.stored, response=response)
         accounting.count_appended(session=session, rows=appended.stored, rewound=path.rewound, now=now)
         session.save()
     return session, appended

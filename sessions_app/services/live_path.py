@@ -92,10 +92,9 @@ def _leave(*, session: Session, rows: Sequence[Message], parent: int, at: int) -
     ids = [row.pk for row in gone if row.pk]
     Message.objects.filter(pk__in=ids).update(left_path_at=at)
     # A boundary that covers what was left behind belongs to the abandoned branch.
-    CompactBoundary.objects.filter(session=session, covers_to__gt=parent, reverted_at__isnull=True).update(
-        reverted_at=timezone.now()
-    )
-    return bool(gone)
+    of_the_branch = CompactBoundary.objects.filter(session=session, covers_to__gt=parent, reverted_at__isnull=True)
+    undone = of_the_branch.update(reverted_at=timezone.now())
+    return bool(gone) or bool(undone)
 
 
 def _after_own_round(*, parent: Message | None, later: Sequence[Message]) -> list[Message]:

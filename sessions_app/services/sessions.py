@@ -6,8 +6,10 @@ from typing import Any
 
 from django.db import IntegrityError, transaction
 
+from sessions_app import selectors
 from sessions_app.catalog import tokenizer_family
 from sessions_app.models import Session, Team
+from sessions_app.services import accounting
 from sessions_app.services.append import lock_session
 from sessions_app.transcript.tokens import estimate_json
 
@@ -35,6 +37,7 @@ def update_session(*, session: Session, values: dict[str, Any]) -> Session:
     """Change title, model, system, tools, metadata; overrides are laid over those that are there, None clearing one."""
     with transaction.atomic():
         row = lock_session(session_id=session.pk)
+        family = tokenizer_family(row.model)
         for name, value in values.items():
             if name == "policy_overrides":
                 value = _laid(over=row.policy_overrides, changes=value)
@@ -43,6 +46,10 @@ def update_session(*, session: Session, values: dict[str, Any]) -> Session:
             row.overhead_tokens = _overhead(row)
             row.context_tokens = row.overhead_tokens + row.view_tokens
         row.save()
+        if tokenizer_family(row.model) != family:
+            # Placeholders and later messages are priced by the model's tokenizer.
+            accounting.recount_view(session=row, view_tokens=selectors.context_view(session=row).tokens)
+            row.save()
     return row
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from django.db.models import Q
@@ -17,9 +18,20 @@ ID_LENGTH, NAME_LENGTH, TARGET_LENGTH = 255, 200, 1000  # the columns' sizes
 TARGET_KEYS = ("file_path", "notebook_path", "path")
 
 
-def record(*, session: Session, rows: Sequence[Message]) -> None:
-    """Index the calls and results of the new rows; each completes what is stored of the same call, if anything is."""
-    index = _Index(session=session, rows=rows)
+@dataclass(frozen=True, slots=True)
+class Response:
+    """Where the last response began, and its API message id."""
+
+    position: int
+    message_id: str | None
+
+
+def record(*, session: Session, rows: Sequence[Message], response: Response) -> None:
+    """Index the calls and results of the new rows; each completes what is stored of the same call, if anything is.
+
+    `response`: the one that was the last before these rows; they may be more entries of it.
+    """
+    index = _Index(session=session, rows=rows, response=response)
     for row in rows:
         if row.role == Role.ASSISTANT:
             for call in _calls(session=session, row=row):
@@ -33,19 +45,24 @@ def record(*, session: Session, rows: Sequence[Message]) -> None:
 class _Index:
     """What is half known of the calls that the new rows mention: uses without result, results without use."""
 
-    def __init__(self, *, session: Session, rows: Sequence[Message]) -> None:
+    def __init__(self, *, session: Session, rows: Sequence[Message], response: Response) -> None:
         self.session = session
         self.made: list[ToolCall] = []
         self.changed: list[ToolCall] = []
         self.written: set[tuple[str, str | int]] = set()  # some clients write a block of one response twice
-        halves = _stored_halves(session=session, ids=set(_mentioned(rows)))
-        self.waiting = {call.tool_use_id: call for call in halves if call.result_position is None}
-        self.orphans = {call.tool_use_id: call for call in halves if call.use_position is None}
+        stored = _stored(session=session, ids=set(_mentioned(rows)), since=response.position)
+        self.waiting = {call.tool_use_id: call for call in stored if call.result_position is None}
+        self.orphans = {call.tool_use_id: call for call in stored if call.use_position is None}
+        of_response = [call for call in stored if call.use_position and call.use_position >= response.position]
+        self.answered = {call.tool_use_id for call in of_response if call.result_position is not None}
+        if response.message_id:
+            self.written = {(call.tool_use_id, response.message_id) for call in of_response}
 
     def add_use(self, call: ToolCall, *, response: str | int) -> None:
         if (call.tool_use_id, response) in self.written:
             return
         self.written.add((call.tool_use_id, response))
+        self.answered.discard(call.tool_use_id)
         orphan = self.orphans.pop(call.tool_use_id, None)
         if orphan is None:
             self.made.append(call)
@@ -57,6 +74,9 @@ class _Index:
     def add_result(self, *, row: Message, block: Mapping[str, Any]) -> None:
         tool_use_id = _key(block["tool_use_id"])
         call = self.waiting.pop(tool_use_id, None)
+        if call is None and tool_use_id in self.answered:
+            return  # a repetition of a result that is known
+        self.answered.add(tool_use_id)
         if call is None:
             call = ToolCall(session=self.session, tool_use_id=tool_use_id)
             self.made.append(call)
@@ -85,11 +105,13 @@ def _mentioned(rows: Sequence[Message]) -> Iterator[str]:
             yield from (_key(block["id"]) for block in tool_uses(row.content))
 
 
-def _stored_halves(*, session: Session, ids: set[str]) -> list[ToolCall]:
+def _stored(*, session: Session, ids: set[str], since: int) -> list[ToolCall]:
+    """What is stored of these ids: halves of calls, and the calls of the last response. Never all uses of an id that a
+    client gives to every call."""
     if not ids:
         return []
-    half = Q(use_position__isnull=True) | Q(result_position__isnull=True)
-    return list(ToolCall.objects.filter(half, session=session, tool_use_id__in=ids).order_by("id"))
+    wanted = Q(use_position__isnull=True) | Q(result_position__isnull=True) | Q(use_position__gte=max(since, 1))
+    return list(ToolCall.objects.filter(wanted, session=session, tool_use_id__in=ids).order_by("id"))
 
 
 def _calls(*, session: Session, row: Message) -> Iterator[ToolCall]:

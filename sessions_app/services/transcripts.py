@@ -17,6 +17,7 @@ from typing import IO, Any
 from uuid import UUID
 
 from django.db import transaction
+from django.utils import timezone
 
 from sessions_app.catalog import tokenizer_family
 from sessions_app.models import CompactBoundary, Message, Session, Team, TranscriptEntry
@@ -79,7 +80,8 @@ def import_transcript(
         session, created = Session.objects.get_or_create(
             team=team, external_id=external_id, defaults={"source": reader.NAME}
         )
-        job = _Import(report=ImportReport(session=session, created=created), policy=policy, now=now)
+        report = ImportReport(session=session, created=created)
+        job = _Import(report=report, reader=reader, policy=policy, now=now)
         lock_session(session_id=session.pk)
         for line in _lines(stream=stream, limit=policy.import_line_bytes, progress=progress):
             job.take(_parse(reader, line))
@@ -180,8 +182,9 @@ def _nothing_found(problems: Sequence[LineProblem]) -> str:
 class _Import:
     """One file on its way in: a batch of parsed lines, and what became of those before it."""
 
-    def __init__(self, *, report: ImportReport, policy: Policy, now: datetime) -> None:
+    def __init__(self, *, report: ImportReport, reader: ModuleType, policy: Policy, now: datetime) -> None:
         self.report = report
+        self.reader = reader
         self.session = report.session
         self.policy = policy
         self.now = now
@@ -303,7 +306,7 @@ class _Import:
             summary_tokens=estimate_text(
                 text=summary_content(summary=summary), family=tokenizer_family(self.session.model)
             ),
-            summarizer=self.session.source,
+            summarizer=self.reader.NAME,
             instructions=told.instructions,
             preserved=PreservedSegment(
                 first=preserved[0],
@@ -325,7 +328,7 @@ class _Import:
         entry = TranscriptEntry.objects.filter(session=self.session, key=item.parent_uuid or "").first()
         if entry is None or item.is_sidechain or not text_of(item.content).strip():
             return None, ""
-        note = READERS[self.session.source].read_note(entry=entry.raw, line_number=entry.line_number)
+        note: TranscriptNote = self.reader.read_note(entry=entry.raw, line_number=entry.line_number)
         return (note.boundary, note.uuid) if note.boundary and not note.boundary.is_microcompact else (None, "")
 
     def _preserved(self, uuids: Sequence[str], *, before: int) -> tuple[int, int] | None:
@@ -344,7 +347,7 @@ class _Import:
             trigger=told.trigger if told.trigger in CompactBoundary.Trigger.values else UNKNOWN_TRIGGER,
             tokens_before=before if before is not None else self.session.context_tokens,
             tokens_after=told.tokens_after,
-            now=told.at or self.now,
+            now=timezone.now(),
         )
         self.report.boundaries += 1
 

@@ -41,7 +41,6 @@ class ImportedBoundary:
     anchor_uuid: str = ""
     cleared_tool_use_ids: tuple[str, ...] = ()
     instructions: str = ""
-    at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,8 +76,12 @@ class Usage:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
+# No context is anywhere near; a count beyond it is a client's mistake, and would not fit its column.
+LARGEST_USAGE = 100_000_000
+
+
 def _count(value: object) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= LARGEST_USAGE else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,14 @@ use. Real histories break that: sessions that died in a call, late or interleave
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from sessions_app.transcript.messages import Role, result_text
+from sessions_app.transcript.rounds import CallPairs
 
 Block = dict[str, Any]
 
@@ -53,10 +55,10 @@ def ensure_pairing(turns: Sequence[Turn]) -> tuple[list[Turn], list[Repair]]:
     taken = {id(block) for block in answers.values()}
     fixed: list[Turn] = []
     repairs: list[Repair] = []
-    seen: set[str] = set()
+    names = _Names()
     for turn in turns:
         if turn.role == Role.ASSISTANT:
-            blocks, results = _pair_one(turn, answers, seen, repairs)
+            blocks, results = _pair_one(turn, answers, names, repairs)
             fixed.append(Turn(role=turn.role, blocks=blocks))
             if results:
                 fixed.append(Turn(role=Role.USER, blocks=results))
@@ -68,29 +70,20 @@ def ensure_pairing(turns: Sequence[Turn]) -> tuple[list[Turn], list[Repair]]:
 
 
 def _answers(turns: Sequence[Turn]) -> dict[int, Block]:
-    """id() of each use block -> its result block, by the same rule as rounds.call_spans: the newest use of the id that
-    has none, else the next use (a client may write a result before its use)."""
-    pending: dict[str, Block] = {}
-    early: dict[str, Block] = {}
-    found: dict[int, Block] = {}
+    """id() of each use block -> its result block, by the one rule of `CallPairs`."""
+    pairs = CallPairs()
+    blocks: dict[int, Block] = {}
     for turn in turns:
         for use in _uses(turn):
-            use_id = str(use.get("id", ""))
-            if use_id in early:
-                found[id(use)] = early.pop(use_id)
-            else:
-                pending[use_id] = use
+            pairs.use(str(use.get("id", "")), id(use))
         for result in _results(turn):
-            use_id = str(result.get("tool_use_id", ""))
-            if use_id in pending:
-                found[id(pending.pop(use_id))] = result
-            else:
-                early.setdefault(use_id, result)
-    return found
+            blocks[id(result)] = result
+            pairs.result(str(result.get("tool_use_id", "")), id(result))
+    return {use: blocks[result] for use, result in pairs.found.items()}
 
 
 def _pair_one(
-    turn: Turn, answers: Mapping[int, Block], seen: set[str], repairs: list[Repair]
+    turn: Turn, answers: Mapping[int, Block], names: _Names, repairs: list[Repair]
 ) -> tuple[list[Block], list[Block]]:
     """The turn's blocks with unique ids, and the results that must follow."""
     blocks, results = [], []
@@ -99,8 +92,7 @@ def _pair_one(
             blocks.append(block)
             continue
         old_id = str(block.get("id", ""))
-        new_id = _fresh_id(old_id, seen)
-        seen.add(new_id)
+        new_id = names.fresh(old_id)
         if new_id != old_id:
             repairs.append(Repair("renamed_id", old_id))
         blocks.append({**block, "id": new_id})
@@ -123,14 +115,14 @@ def _without_results(turn: Turn, taken: set[int], repairs: list[Repair]) -> list
 
 
 def _as_text(block: Block) -> list[Block]:
-    text = result_text(block)
-    kept = [b for b in block["content"] if b.get("type") in ("image", "document")] if _is_list(block) else []
-    return [{"type": "text", "text": ORPHAN_RESULT + text}, *kept] if text.strip() or kept else []
-
-
-def _is_list(block: Block) -> bool:
+    """An orphan's content as blocks of their own: its text, its pictures, and anything else as JSON."""
     content = block.get("content")
-    return isinstance(content, list) and all(isinstance(item, Mapping) for item in content)
+    parts = [part for part in content if isinstance(part, Mapping)] if isinstance(content, list) else []
+    media = [dict(part) for part in parts if part.get("type") in ("image", "document")]
+    other = [part for part in parts if part.get("type") not in ("text", "image", "document")]
+    texts = [result_text(block), *(json.dumps(part, ensure_ascii=False, default=str) for part in other)]
+    text = "\n".join(text for text in texts if text.strip())
+    return [{"type": "text", "text": ORPHAN_RESULT + text}, *media] if text or media else []
 
 
 def _uses(turn: Turn) -> list[Block]:
@@ -141,17 +133,27 @@ def _results(turn: Turn) -> list[Block]:
     return [b for b in turn.blocks if b.get("type") == "tool_result"] if turn.role == Role.USER else []
 
 
-def _fresh_id(use_id: str, seen: set[str]) -> str:
-    """The id itself, or one derived from it where it was used before or the API would not take it."""
-    base = (
-        use_id
-        if _VALID_ID.match(use_id)
-        else "toolu_" + hashlib.sha256(use_id.encode("utf-8", "replace")).hexdigest()[:24]
-    )
-    name, number = base, 2
-    while name in seen:
-        name, number = f"{base[:58]}_{number}", number + 1
-    return name
+class _Names:
+    """Ids that the API takes, each once: the client's own, or one derived from it."""
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+        self._uses: dict[str, int] = {}
+
+    def fresh(self, use_id: str) -> str:
+        base = use_id if _VALID_ID.match(use_id) else _derived_id(use_id)
+        number = self._uses.get(base, 0) + 1
+        name = base if number == 1 else f"{base[:54]}_{number}"
+        while name in self._taken:
+            number += 1
+            name = f"{base[:54]}_{number}"
+        self._uses[base] = number
+        self._taken.add(name)
+        return name
+
+
+def _derived_id(use_id: str) -> str:
+    return "toolu_" + hashlib.sha256(use_id.encode("utf-8", "replace")).hexdigest()[:24]
 
 
 def _synthetic(use_id: str) -> Block:

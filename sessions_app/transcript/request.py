@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sessions_app.transcript.messages import Role, content_blocks, tool_results
+from sessions_app.transcript.messages import Role, content_blocks
 from sessions_app.transcript.pairing import Block, Repair, Turn, ensure_pairing
 from sessions_app.transcript.view import CLEARED_RESULT, ContextView, ViewItem
 
@@ -18,9 +19,19 @@ THINKING = frozenset({"thinking", "redacted_thinking"})
 # becomes text, so that an unknown block can't make a session unusable.
 USER_BLOCKS = frozenset({"text", "image", "document", "search_result", "tool_result", "container_upload"})
 ASSISTANT_BLOCKS = frozenset({"text", "tool_use", "compaction", "server_tool_use", "mcp_tool_use"}) | THINKING
+RESULT_PARTS = frozenset({"text", "image", "document", "search_result", "tool_reference"})
 # Results of server tools stand in the assistant message itself, next to their call.
 SERVER_CALLS = frozenset({"server_tool_use", "mcp_tool_use"})
+# Keys that the API knows, for the blocks whose clients add their own; any other is refused as an extra input.
+BLOCK_KEYS: dict[str, frozenset[str]] = {
+    "text": frozenset({"type", "text", "citations", "cache_control"}),
+    "tool_use": frozenset({"type", "id", "name", "input", "caller", "cache_control"}),
+    "tool_result": frozenset({"type", "tool_use_id", "content", "is_error", "cache_control"}),
+    "image": frozenset({"type", "source", "cache_control"}),
+}
 ID_KEYS = ("id", "tool_use_id")
+TOOL_NAME = re.compile(r"^[A-Za-z0-9_-]{1,128}$")
+LONGEST_AS_TEXT = 2_000  # characters of an unknown block that are shown as JSON; the block itself stays in the history
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,70 +53,74 @@ def build_request(*, view: ContextView, system: Any = None, tools: Any = None) -
     """
     turns = [turn for turn in _turns(view) if turn.blocks]
     paired, repairs = ensure_pairing(_merge(turns))
-    finished = _merge([turn for turn in map(_finish, paired) if turn.blocks])
+    finished = _only_leading_compaction(_merge([turn for turn in map(_finish, paired) if turn.blocks]))
     if finished and finished[0].role != Role.USER and not _leads_with_compaction(finished[0]):
         finished.insert(0, Turn(role=Role.USER, blocks=[{"type": "text", "text": LEADING_MARKER}]))
     return MessagesRequest(
         system=system,
         tools=tools,
         messages=[{"role": turn.role.value, "content": turn.blocks} for turn in finished],
-        cleared_tool_results=_count_cleared(view),
+        cleared_tool_results=sum(len(item.cleared) for item in view.items),
         repairs=tuple(repairs),
     )
 
 
 def _turns(view: ContextView) -> list[Turn]:
-    """One turn an item; the assistant entries of one response joined, what stood between them moved behind."""
+    """One turn an item; the assistant entries of one response joined, the results between them moved behind.
+
+    Where something else was said in between, the response is not joined over it: order would change.
+    """
     turns: list[Turn] = []
     response: Turn | None = None
     last_id: str | None = None
+    written: set[str] = set()
     for item in view.items:
-        blocks = _clean(item, view.cleared_tool_use_ids)
+        blocks = _clean(item)
         if item.role != Role.ASSISTANT:
             turns.append(Turn(role=item.role, blocks=blocks))
-        elif response is not None and item.message_id is not None and item.message_id == last_id:
-            response.blocks.extend(_not_yet_there(response.blocks, blocks))
-        else:
-            response, last_id = Turn(role=Role.ASSISTANT, blocks=blocks), item.message_id
+            response = response if all(block["type"] == "tool_result" for block in blocks) else None
+            continue
+        if response is None or item.message_id is None or item.message_id != last_id:
+            response, last_id, written = Turn(role=Role.ASSISTANT), item.message_id, set()
             turns.append(response)
+        response.blocks.extend(block for block in blocks if _first_time(block, written))
     return turns
 
 
-def _not_yet_there(blocks: Sequence[Block], added: Sequence[Block]) -> list[Block]:
+def _first_time(block: Block, written: set[str]) -> bool:
     """Some clients write a block of a response twice: a call with the same id is the same block."""
-    ids = {b.get("id") for b in blocks if b.get("type") == "tool_use"}
-    return [b for b in added if not (b.get("type") == "tool_use" and b.get("id") in ids)]
+    if block["type"] != "tool_use":
+        return True
+    again = block["id"] in written
+    written.add(block["id"])
+    return not again
 
 
-def _clean(item: ViewItem, cleared: frozenset[str]) -> list[Block]:
-    found = []
-    for block in content_blocks(item.content):
-        if not isinstance(block, Mapping):
-            continue
-        cleaned = _clean_block(block, item, cleared)
-        if cleaned is not None:
-            found.append(cleaned)
-    return found
+def _clean(item: ViewItem) -> list[Block]:
+    cleaned = (_clean_block(block, item) for block in content_blocks(item.content) if isinstance(block, Mapping))
+    return [block for block in cleaned if block is not None]
 
 
-def _clean_block(block: Mapping[str, Any], item: ViewItem, cleared: frozenset[str]) -> Block | None:
+def _clean_block(block: Mapping[str, Any], item: ViewItem) -> Block | None:
     kind = block.get("type")
     if kind == "text":
-        text = block.get("text")
-        return _plain(block) if isinstance(text, str) and text.strip() else None
+        return _text(block, item.role)
     if kind in THINKING:
         verifiable = bool(block.get("signature") if kind == "thinking" else block.get("data"))
         return dict(block) if verifiable and not item.stale_thinking and item.role == Role.ASSISTANT else None
     if kind == "tool_result" and item.role == Role.USER:
-        return _result(block, cleared)
+        return _result(block, item.cleared)
     if kind == "tool_use" and item.role == Role.ASSISTANT:
         return _call(block)
-    if _known(kind, item.role):
+    if _known(block, item.role):
         return _plain(block)
-    return {"type": "text", "text": f"[{kind} block]\n{json.dumps(block, ensure_ascii=False, default=str)}"}
+    return {"type": "text", "text": _described(block)}
 
 
-def _known(kind: object, role: Role) -> bool:
+def _known(block: Mapping[str, Any], role: Role) -> bool:
+    kind = block.get("type")
+    if kind in ("image", "document") and not isinstance(block.get("source"), Mapping):
+        return False
     if role == Role.USER:
         return kind in USER_BLOCKS
     if role == Role.ASSISTANT:
@@ -113,27 +128,56 @@ def _known(kind: object, role: Role) -> bool:
     return False
 
 
-def _plain(block: Mapping[str, Any]) -> Block:
-    """Stored cache markers would pile up past the API's four; whoever sends the request places its own.
+def _described(block: Mapping[str, Any]) -> str:
+    """A block that can't be sent as what it is, in words; what is too long for that stays in the history only."""
+    told = json.dumps(block, ensure_ascii=False, default=str)
+    more = f" [… {len(told) - LONGEST_AS_TEXT:,} more characters]" if len(told) > LONGEST_AS_TEXT else ""
+    return f"[{block.get('type')} block]\n{told[:LONGEST_AS_TEXT]}{more}"
 
-    An id that is no string (a client's mistake) becomes one, so that ids can be compared from here on.
+
+def _plain(block: Mapping[str, Any]) -> Block:
+    """The block with the keys that the API knows, without cache markers.
+
+    Stored markers would pile up past the API's four; whoever sends the request places its own. An id that is no string
+    (a client's mistake) becomes one, so that ids can be compared from here on.
     """
-    return {key: _id(value) if key in ID_KEYS else value for key, value in block.items() if key != "cache_control"}
+    keys = BLOCK_KEYS.get(str(block.get("type")))
+    return {
+        key: _id(value) if key in ID_KEYS else value
+        for key, value in block.items()
+        if key != "cache_control" and (keys is None or key in keys)
+    }
 
 
 def _id(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
-def _call(block: Mapping[str, Any]) -> Block | None:
+def _text(block: Mapping[str, Any], role: Role) -> Block | None:
+    text = block.get("text")
+    if not isinstance(text, str) or not text.strip():
+        return None
+    plain = _plain(block)
+    if role != Role.ASSISTANT:
+        plain.pop("citations", None)  # the API refuses them on what the user says
+    return plain
+
+
+def _call(block: Mapping[str, Any]) -> Block:
     if not isinstance(block.get("id"), str) or not isinstance(block.get("name"), str) or not block["name"]:
-        return {"type": "text", "text": f"[malformed tool_use]\n{json.dumps(block, ensure_ascii=False, default=str)}"}
-    arguments = block.get("input")
-    return {**_plain(block), "input": arguments if isinstance(arguments, dict) else {"value": arguments}}
+        return {"type": "text", "text": _described(block)}
+    name, arguments = block["name"], block.get("input")
+    return {
+        **_plain(block),
+        "name": name if TOOL_NAME.match(name) else re.sub(r"[^A-Za-z0-9_-]", "_", name)[:128],
+        "input": arguments if isinstance(arguments, dict) else {"value": arguments},
+    }
 
 
 def _result(block: Mapping[str, Any], cleared: frozenset[str]) -> Block:
     found = _plain(block)
+    if "is_error" in found and not isinstance(found["is_error"], bool):
+        found["is_error"] = bool(found["is_error"])
     if found.get("tool_use_id") in cleared:
         return {**found, "content": CLEARED_RESULT}
     content = found.get("content")
@@ -141,9 +185,17 @@ def _result(block: Mapping[str, Any], cleared: frozenset[str]) -> Block:
         return found
     if not isinstance(content, list):
         return {**found, "content": json.dumps(content, ensure_ascii=False, default=str)}
-    parts = [_plain(part) for part in content if isinstance(part, Mapping)]
-    kept = [part for part in parts if part.get("type") != "text" or str(part.get("text") or "").strip()]
-    return {**found, "content": kept}
+    parts = (_part(part) for part in content if isinstance(part, Mapping))
+    return {**found, "content": [part for part in parts if part is not None]}
+
+
+def _part(part: Mapping[str, Any]) -> Block | None:
+    """One part of a result: as it is where the API takes it there, else described; blank text is left out."""
+    kind = part.get("type")
+    if kind == "text":
+        return _text(part, Role.USER)
+    sourced = kind not in ("image", "document") or isinstance(part.get("source"), Mapping)
+    return _plain(part) if kind in RESULT_PARTS and sourced else {"type": "text", "text": _described(part)}
 
 
 def _merge(turns: Sequence[Turn]) -> list[Turn]:
@@ -158,26 +210,41 @@ def _merge(turns: Sequence[Turn]) -> list[Turn]:
 
 
 def _finish(turn: Turn) -> Turn:
-    """An assistant message may not end in thinking, nor hold a server call without its result: whole or gone."""
+    """An assistant message may not end in thinking, nor hold half of a server call and its result."""
     if turn.role != Role.ASSISTANT:
         return turn
-    answered = {b.get("tool_use_id") for b in turn.blocks if b.get("type") not in THINKING}
-    blocks = [b for b in turn.blocks if b.get("type") not in SERVER_CALLS or b.get("id") in answered]
+    calls = {b.get("id") for b in turn.blocks if b.get("type") in SERVER_CALLS}
+    answered = {b.get("tool_use_id") for b in turn.blocks if _is_server_result(b)}
+    blocks = []
+    for block in turn.blocks:
+        whole = block.get("id") in answered if block.get("type") in SERVER_CALLS else True
+        if _is_server_result(block) and block.get("tool_use_id") not in calls:
+            blocks.append({"type": "text", "text": _described(block)})
+        elif whole:
+            blocks.append(block)
     if blocks and blocks[-1].get("type") in THINKING:
         blocks = [b for b in blocks if b.get("type") not in THINKING]
     return Turn(role=turn.role, blocks=blocks)
 
 
+def _is_server_result(block: Mapping[str, Any]) -> bool:
+    kind = block.get("type")
+    return isinstance(kind, str) and kind.endswith("_tool_result")
+
+
+def _only_leading_compaction(turns: Sequence[Turn]) -> list[Turn]:
+    """A provider's compaction block stands first in the request or nowhere; another one becomes its text."""
+    fixed = []
+    for number, turn in enumerate(turns):
+        blocks = [
+            {"type": "text", "text": _described(block)}
+            if block.get("type") == "compaction" and (number or place)
+            else block
+            for place, block in enumerate(turn.blocks)
+        ]
+        fixed.append(Turn(role=turn.role, blocks=blocks))
+    return fixed
+
+
 def _leads_with_compaction(turn: Turn) -> bool:
     return bool(turn.blocks) and turn.blocks[0].get("type") == "compaction"
-
-
-def _count_cleared(view: ContextView) -> int:
-    if not view.cleared_tool_use_ids:
-        return 0
-    return sum(
-        block["tool_use_id"] in view.cleared_tool_use_ids
-        for item in view.items
-        if item.role == Role.USER
-        for block in tool_results(item.content)
-    )

@@ -69,31 +69,48 @@ def group_by_api_round(messages: Sequence[Message]) -> list[Round]:
 
 
 def call_spans(messages: Sequence[Message]) -> list[CallSpan]:
-    """Every tool call of the messages with its result; an id that is used again starts anew.
-
-    A result belongs to the newest use of its id that has none, else to the next use: clients that run parallel calls
-    while the response still streams write some results before their use.
-    """
-    order: list[tuple[str, int, bool]] = []
-    pending: dict[str, int] = {}
-    early: dict[str, int] = {}
-    results: dict[int, int] = {}
+    """Every tool call of the messages with its result; an id that is used again starts anew."""
+    uses: list[tuple[str, int, bool]] = []
+    pairs = CallPairs()
     for message in messages:
         if message.role == Role.ASSISTANT:
             for block in tool_uses(message.content):
-                if block["id"] in early:
-                    results[len(order)] = early.pop(block["id"])
-                else:
-                    pending[block["id"]] = len(order)
-                order.append((block["id"], message.position, block.get("name") in APPROVAL_TOOLS))
+                pairs.use(block["id"], len(uses))
+                uses.append((block["id"], message.position, block.get("name") in APPROVAL_TOOLS))
         elif message.role == Role.USER:
             for block in tool_results(message.content):
-                index = pending.pop(block["tool_use_id"], None)
-                if index is None:
-                    early[block["tool_use_id"]] = message.position
-                else:
-                    results[index] = message.position
-    return [CallSpan(use, at, results.get(i), approval) for i, (use, at, approval) in enumerate(order)]
+                pairs.result(block["tool_use_id"], message.position)
+    return [CallSpan(use, at, pairs.found.get(number), approval) for number, (use, at, approval) in enumerate(uses)]
+
+
+class CallPairs:
+    """Which result answers which use, told in the order of the history. `found`: token of the use -> of the result.
+
+    A result belongs to the newest use of its id that has none, else to the next use: clients that run parallel calls
+    while the response still streams write some results before their use. A second result of a call that is
+    answered already is a repetition and belongs to nobody.
+    """
+
+    def __init__(self) -> None:
+        self.found: dict[int, int] = {}
+        self._pending: dict[str, int] = {}
+        self._early: dict[str, int] = {}
+        self._answered: set[str] = set()
+
+    def use(self, use_id: str, token: int) -> None:
+        if use_id in self._early:
+            self.found[token] = self._early.pop(use_id)
+            self._answered.add(use_id)
+        else:
+            self._pending[use_id] = token
+            self._answered.discard(use_id)
+
+    def result(self, use_id: str, token: int) -> None:
+        if use_id in self._pending:
+            self.found[self._pending.pop(use_id)] = token
+            self._answered.add(use_id)
+        elif use_id not in self._answered:
+            self._early.setdefault(use_id, token)
 
 
 def cut_points(messages: Sequence[Message]) -> list[int]:

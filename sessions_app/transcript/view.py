@@ -23,7 +23,7 @@ class ViewItem:
     """One thing that the model is shown: a stored message, or text that a boundary puts in.
 
     `position` is 0 for what a boundary put in. `stale_thinking`: an earlier part of the context has changed since this
-    message was made, so its thinking blocks no longer verify.
+    message was made, so its thinking blocks no longer verify. `cleared`: ids of its results that show a placeholder.
     """
 
     role: Role
@@ -34,15 +34,15 @@ class ViewItem:
     message_id: str | None = None
     message: Message | None = None
     stale_thinking: bool = False
+    cleared: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class ContextView:
-    """What the model sees: items in order, the boundary at its head (None: the whole history), cleared results."""
+    """What the model sees: items in order, and the boundary at its head (None: the whole history)."""
 
     items: tuple[ViewItem, ...]
     boundary: Boundary | None
-    cleared_tool_use_ids: frozenset[str]
 
     @property
     def tokens(self) -> int:
@@ -98,11 +98,9 @@ def fold(
     head = head_of(boundaries, at=at)
     upto = at.committed_at if at else None
     shown = [m for m in messages if is_rendered(m) and _live(m, upto) and not (head and head.hides(m.position))]
-    cleared = _cleared(boundaries=boundaries, head=head, at=at)
-    items = [_priced(item, _ids(cleared), family) for item in _apply(head=head, shown=shown)]
-    return ContextView(
-        items=_mark_stale(items=items, head=head, micro=cleared), boundary=head, cleared_tool_use_ids=_ids(cleared)
-    )
+    micro = _clearing(boundaries=boundaries, head=head, at=at)
+    items = [_with_cleared(item, micro, family) for item in _apply(head=head, shown=shown)]
+    return ContextView(items=_mark_stale(items=items, head=head, micro=micro), boundary=head)
 
 
 def _live(message: Message, upto: int | None) -> bool:
@@ -111,7 +109,7 @@ def _live(message: Message, upto: int | None) -> bool:
     return message.position <= upto and (message.left_path_at is None or message.left_path_at > upto)
 
 
-def _cleared(*, boundaries: Sequence[Boundary], head: Boundary | None, at: Boundary | None) -> list[Boundary]:
+def _clearing(*, boundaries: Sequence[Boundary], head: Boundary | None, at: Boundary | None) -> list[Boundary]:
     """The boundaries whose cleared ids hold: the head's own, and the micro ones since."""
     moment = at.created_at if at else None
     floor = head.sequence if head else -1
@@ -123,10 +121,6 @@ def _cleared(*, boundaries: Sequence[Boundary], head: Boundary | None, at: Bound
         and (at is None or b.sequence <= at.sequence)
         and (b is at or b.in_force_at(moment))
     ]
-
-
-def _ids(cleared: Sequence[Boundary]) -> frozenset[str]:
-    return frozenset().union(*(b.cleared_tool_use_ids for b in cleared))
 
 
 def _apply(*, head: Boundary | None, shown: Sequence[Message]) -> list[ViewItem]:
@@ -178,11 +172,19 @@ def _attachment_item(boundary: Boundary, number: int, attachment: AttachmentValu
     )
 
 
-def _priced(item: ViewItem, cleared: frozenset[str], family: TokenizerFamily) -> ViewItem:
-    """The item at what it costs once its cleared results are placeholders."""
-    if not cleared or item.message is None or item.role != Role.USER:
+def _with_cleared(item: ViewItem, micro: Sequence[Boundary], family: TokenizerFamily) -> ViewItem:
+    """The item with the results that were cleared, at what it costs once they are placeholders.
+
+    A boundary clears what stood before it; a later result that uses the same id again is another result.
+    """
+    if not micro or item.message is None or item.role != Role.USER:
         return item
-    hidden = [block for block in tool_results(item.content) if block["tool_use_id"] in cleared]
+    later = [boundary for boundary in micro if boundary.committed_at >= item.position]
+    hidden = [
+        block
+        for block in tool_results(item.content)
+        if any(block["tool_use_id"] in boundary.cleared_tool_use_ids for boundary in later)
+    ]
     if not hidden:
         return item
     saved = sum(
@@ -190,13 +192,14 @@ def _priced(item: ViewItem, cleared: frozenset[str], family: TokenizerFamily) ->
         - estimate_block(block={**block, "content": CLEARED_RESULT}, family=family)
         for block in hidden
     )
-    return replace(item, tokens=max(item.tokens - saved, 0))
+    cleared = frozenset(block["tool_use_id"] for block in hidden)
+    return replace(item, tokens=max(item.tokens - saved, 0), cleared=cleared)
 
 
 def _mark_stale(*, items: Sequence[ViewItem], head: Boundary | None, micro: Sequence[Boundary]) -> tuple[ViewItem, ...]:
     """Thinking is bound to everything before it (facts: Anthropic API, section 8; decision 12)."""
     marked, after_summary = [], False
-    changed_at = _first_change(items=items, micro=micro)
+    changed_at = next((item.position for item in items if item.cleared), None)
     settled = max((b.committed_at for b in micro), default=0)
     for item in items:
         after_summary = after_summary or (head is not None and item.position == 0)
@@ -205,13 +208,3 @@ def _mark_stale(*, items: Sequence[ViewItem], head: Boundary | None, micro: Sequ
         stale = item.role == Role.ASSISTANT and item.position > 0 and (behind_summary or behind_cleared)
         marked.append(replace(item, stale_thinking=True) if stale else item)
     return tuple(marked)
-
-
-def _first_change(*, items: Sequence[ViewItem], micro: Sequence[Boundary]) -> int | None:
-    ids = _ids(micro)
-    if not ids:
-        return None
-    for item in items:
-        if item.message and any(b["tool_use_id"] in ids for b in tool_results(item.content)):
-            return item.position
-    return None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
@@ -28,11 +29,38 @@ SYNTHETIC_MODEL = "<synthetic>"
 # Lines that name the session, the weightiest last.
 TITLE_FIELDS = {"summary": ("summary", 1), "ai-title": ("aiTitle", 2), "custom-title": ("customTitle", 3)}
 _SESSION_ID = re.compile(rb'"sessionId"\s*:\s*"([^"\\]{1,128})"')
-_DECODER = json.JSONDecoder(parse_constant=lambda name: _refuse(name))
+# PostgreSQL's text can't hold NUL, UTF-8 no lone surrogate; the columns for ids take 128 characters.
+_UNUSABLE_ID = re.compile("[\x00\ud800-\udfff]")
+LONGEST_ID = 128
+LARGEST_COUNT = 2_000_000_000  # what a 32-bit column holds; a token count beyond it is no count
+DEEPEST = 200  # nesting beyond it is refused: writing such a value again would exhaust the stack
+_DECODER = json.JSONDecoder(parse_constant=lambda name: _refuse(name), parse_float=lambda digits: _finite(digits))
 
 
 class _NotJson(ValueError):
     pass
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if math.isinf(value):
+        raise _NotJson(f"the number {digits[:20]} is too large")
+    return value
+
+
+def _too_deep(value: object) -> bool:
+    """Whether lists and objects are nested beyond DEEPEST; without recursion, and only paid for by odd lines."""
+    level: list[object] = [value]
+    for _ in range(DEEPEST):
+        level = [
+            inner
+            for outer in level
+            for inner in (outer.values() if isinstance(outer, dict) else outer if isinstance(outer, list) else ())
+            if isinstance(inner, (dict, list))
+        ]
+        if not level:
+            return False
+    return True
 
 
 def _refuse(name: str) -> None:
@@ -66,7 +94,9 @@ def read_line(*, text: str, line_number: int) -> Iterator[ParsedLine]:
             yield LineProblem(line_number=line_number, reason=_why_unreadable(rest, error))
             return
         rest = rest[end:].lstrip(" \t\r\n")
-        if isinstance(entry, dict):
+        if text.count("[") + text.count("{") > DEEPEST and _too_deep(entry):
+            yield LineProblem(line_number=line_number, reason="nested too deeply")
+        elif isinstance(entry, dict):
             yield from _read_entry(entry, line_number)
         else:
             yield LineProblem(line_number=line_number, reason=f"a JSON object is expected, not {type(entry).__name__}")
@@ -115,7 +145,7 @@ def _message(entry: dict[str, Any], line_number: int) -> TranscriptMessage:
     usage = message.get("usage")
     return TranscriptMessage(
         line_number=line_number,
-        uuid=_text(entry.get("uuid")) or _derived_key(entry, line_number),
+        uuid=_id(entry.get("uuid")) or _derived_key(entry, line_number),
         parent_uuid=_parent(entry),
         role=role,
         content=message["content"],
@@ -146,7 +176,7 @@ def read_note(*, entry: dict[str, Any], line_number: int) -> TranscriptNote:
 def _note(entry: dict[str, Any], line_number: int) -> TranscriptNote:
     kind = _text(entry.get("type")) or "unknown"
     # A snapshot's id may be a message's uuid, so only lines of the chain (with parentUuid) count as nodes.
-    uuid = _text(entry.get("uuid")) if "parentUuid" in entry else ""
+    uuid = _id(entry.get("uuid")) if "parentUuid" in entry else ""
     title_field, rank = TITLE_FIELDS.get(kind, ("", 0))
     return TranscriptNote(
         line_number=line_number,
@@ -163,7 +193,7 @@ def _note(entry: dict[str, Any], line_number: int) -> TranscriptNote:
 
 
 def _boundary(entry: Mapping[str, Any]) -> ImportedBoundary | None:
-    if entry.get("type") != "system":
+    if entry.get("type") != "system" or entry.get("isSidechain") is True:
         return None
     if entry.get("subtype") == "microcompact_boundary":
         meta = _mapping(entry.get("microcompactMetadata"))
@@ -174,7 +204,6 @@ def _boundary(entry: Mapping[str, Any]) -> ImportedBoundary | None:
             tokens_before=before,
             tokens_after=before - saved if before is not None and saved is not None and saved <= before else None,
             cleared_tool_use_ids=_texts(meta.get("compactedToolIds")),
-            at=_moment(entry.get("timestamp")),
         )
     if entry.get("subtype") != "compact_boundary":
         return None
@@ -189,13 +218,12 @@ def _boundary(entry: Mapping[str, Any]) -> ImportedBoundary | None:
         preserved_uuids=uuids,
         anchor_uuid=_text(kept.get("anchorUuid")) or _text(segment.get("anchorUuid")),
         instructions=_text(meta.get("userContext")),
-        at=_moment(entry.get("timestamp")),
     )
 
 
 def _parent(entry: Mapping[str, Any]) -> str | None:
     """The line that this one hangs on; None for a root. A boundary starts a new root and names its past apart."""
-    return _text(entry.get("parentUuid")) or _text(entry.get("logicalParentUuid")) or None
+    return _id(entry.get("parentUuid")) or _id(entry.get("logicalParentUuid")) or None
 
 
 def _derived_key(entry: Mapping[str, Any], line_number: int) -> str:
@@ -204,12 +232,18 @@ def _derived_key(entry: Mapping[str, Any], line_number: int) -> str:
     return f"line-{line_number}-{hashlib.sha256(canonical.encode()).hexdigest()[:32]}"
 
 
+def _id(value: object) -> str:
+    """An id as it can be stored and compared; "" for one that can't."""
+    usable = isinstance(value, str) and len(value) <= LONGEST_ID and not _UNUSABLE_ID.search(value)
+    return value if usable and isinstance(value, str) else ""
+
+
 def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
 def _texts(value: object) -> tuple[str, ...]:
-    return tuple(item for item in value if isinstance(item, str) and item) if isinstance(value, list) else ()
+    return tuple(item for item in value if _id(item)) if isinstance(value, list) else ()
 
 
 def _mapping(value: object) -> Mapping[str, Any]:
@@ -217,7 +251,7 @@ def _mapping(value: object) -> Mapping[str, Any]:
 
 
 def _count(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST_COUNT else None
 
 
 def _moment(value: object) -> datetime | None:
@@ -225,6 +259,6 @@ def _moment(value: object) -> datetime | None:
         return None
     try:
         moment = datetime.fromisoformat(value)
-    except ValueError:
+        return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
         return None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
