@@ -104,20 +104,30 @@ def request_compaction(
 
 
 def compact_now(*, session: Session, instructions: str, now: datetime, listener: ProgressListener) -> CompactionRun:
-    """Run a compaction in this process. Raises ActiveRun.
+    """Run a compaction in this process. Raises ActiveRun when another process works on one.
 
-    A worker may be faster in taking the run; then the row is given back as it stands.
+    A run that is queued but that nobody works on is done here, with its own instructions. Stopped by the keyboard,
+    the run is cancelled: nobody waits for it any more.
     """
-    run = runs.queue_run(session=session, trigger=CompactBoundary.Trigger.MANUAL, instructions=instructions, now=now)
-    done = runs.execute(run_id=run.pk, listener=listener)
+    try:
+        run = runs.queue_run(
+            session=session, trigger=CompactBoundary.Trigger.MANUAL, instructions=instructions, now=now
+        )
+    except ActiveRun as active:
+        run = active.run
+    try:
+        done = runs.execute(run_id=run.pk, listener=listener)
+    except KeyboardInterrupt:
+        runs.cancel_queued(run=run, now=now)
+        raise
     if done is None:
-        run.refresh_from_db()
-    return done or run
+        raise ActiveRun(run=run)
+    return done
 
 
-def recover_runs(*, now: datetime) -> int:
+def recover_runs(*, now: datetime, broker_is_new: bool = False) -> int:
     """Hand every run that was left behind to the worker; gives back how many."""
-    ids = runs.recover(now=now)
+    ids = runs.recover(now=now, broker_is_new=broker_is_new)
     for run_id in ids:
         tasks.compact_session.delay(run_id=run_id)
     return len(ids)

@@ -104,6 +104,9 @@ class Policy:
     full_tail_share: float = _figure(
         0.3, unit="share", low=0, high=0.9, meaning="share of that budget for recent rounds kept verbatim; 0: none"
     )
+    waiting_round_tokens: int = _figure(
+        8_000, unit="tokens", low=0, meaning="a round that waits for a person's answer is kept up to this size"
+    )
     full_target_share: float = _figure(
         0.3,
         unit="share",
@@ -255,6 +258,9 @@ class Policy:
     # Runs
     lease_seconds: int = _figure(120, unit="seconds", low=5, meaning="a worker that is silent for longer lost its run")
     sweep_seconds: int = _figure(30, unit="seconds", low=1, meaning="pause between sweeps for runs left behind")
+    hand_out_again_seconds: int = _figure(
+        300, unit="seconds", low=5, meaning="a queued run that nobody took is given to the queue again after this"
+    )
     run_attempts: int = _figure(3, unit="attempts", low=1, meaning="how often a run is taken up again before it fails")
 
     # Import

@@ -27,5 +27,9 @@ class CompactionRefused(Exception):
         super().__init__(f"{reason}: {detail}")
 
 
+class RunErrored(Exception):
+    """A run met a bug. Says where, and never what: the original error may quote the transcript."""
+
+
 class CompactionCancelled(Exception):
     """Raised from a progress report once the run was cancelled or taken away from this worker."""

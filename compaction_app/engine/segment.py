@@ -23,17 +23,18 @@ class Segment:
     preserved: PreservedSegment | None = None
 
 
-def whole_segment(*, messages: Sequence[Message], tail_tokens: int) -> Segment | None:
+def whole_segment(*, messages: Sequence[Message], tail_tokens: int, waiting_tokens: int) -> Segment | None:
     """Compact all but the newest rounds that fit `tail_tokens`. None when no legal cut leaves anything to compact.
 
-    `messages`: what is shown verbatim, oldest first. A call that waits for its result stays whole with its round,
-    even where it is larger than the tail may be.
+    `messages`: what is shown verbatim, oldest first. A call that waits for its result stays whole with its round, even
+    where it is larger than the tail may be; a round that waits for a person's answer stays where it takes at most
+    `waiting_tokens`.
     """
     cuts = cut_points(messages)
     if not cuts:
         return None
-    pinned = _waiting_round(messages=messages, most_tokens=tail_tokens // 2)
-    cut = _choose_cut(messages=messages, cuts=cuts, tail_tokens=tail_tokens - (pinned.tokens if pinned else 0))
+    pinned = _waiting_round(messages=messages, most_tokens=waiting_tokens)
+    cut = _choose_cut(messages=messages, cuts=cuts, tail_tokens=tail_tokens)
     preserved = None
     if pinned is not None and pinned.last < cut:
         preserved = PreservedSegment(first=pinned.first, last=pinned.last, placement=Placement.AFTER_SUMMARY)

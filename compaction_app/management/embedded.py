@@ -51,10 +51,12 @@ class EmbeddedWorker:
 
     def _sweep(self) -> None:
         """At the start, and again and again: hand out runs that nobody works on."""
+        first = True  # the broker is this process's own and holds nothing yet
         while not self._stopping.is_set():
             try:
                 close_old_connections()
-                actions.recover_runs(now=timezone.now())
+                actions.recover_runs(now=timezone.now(), broker_is_new=first)
+                first = False
             except Exception:
                 logger.exception("the sweep for runs left behind failed; it tries again")
             finally:

@@ -64,6 +64,7 @@ class CompactionRun(models.Model):
         settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, blank=True, related_name="+"
     )
     queued_at = models.DateTimeField()
+    handed_out_at = models.DateTimeField(null=True, blank=True, help_text="when its id was last given to the queue")
     started_at = models.DateTimeField(null=True, blank=True)
     finished_at = models.DateTimeField(null=True, blank=True)
 

@@ -22,7 +22,7 @@ from django.utils import timezone
 
 from compaction_app import telemetry
 from compaction_app.engine.chain import Trail, run_chain
-from compaction_app.engine.outcome import CompactionCancelled, CompactionRefused, FailureReason
+from compaction_app.engine.outcome import CompactionCancelled, CompactionRefused, FailureReason, RunErrored
 from compaction_app.engine.plan import PLANS
 from compaction_app.engine.values import Situation, Trigger
 from compaction_app.llm.factory import make_summarizer, summarizer_name
@@ -38,6 +38,7 @@ from sessions_app.transcript.messages import Message
 
 logger = logging.getLogger(__name__)
 
+LOST = "worker lost"  # how an attempt ended whose lease ran out
 REPORT_EVERY = timedelta(seconds=1)  # progress lands on the row at most this often
 ProgressListener = Callable[[str, float], None]
 
@@ -76,6 +77,7 @@ def queue_run(
                 summarizer=summarizer_name(setting=settings.COMPACTION_SUMMARIZER),
                 requested_by=requested_by,
                 queued_at=now,
+                handed_out_at=now,
             )
     except IntegrityError:
         active = CompactionRun.objects.filter(session=session).active().first()
@@ -107,7 +109,7 @@ def claim(*, run_id: int, now: datetime) -> Claim | None:
 def execute(*, run_id: int, listener: ProgressListener | None = None) -> CompactionRun | None:
     """Claim the run and bring it to its end. None when it was not to be had.
 
-    Expected failures end on the row; an unexpected one ends there too and is raised.
+    Expected failures end on the row; an unexpected one ends there too and raises RunErrored.
     """
     held = claim(run_id=run_id, now=timezone.now())
     if held is None:
@@ -121,8 +123,11 @@ def execute(*, run_id: int, listener: ProgressListener | None = None) -> Compact
         give_back(held=held)
         raise
     except Exception as error:
-        _fail(run=run, held=held, reason=FailureReason.ERROR, detail=_describe(error), trail=[])
-        raise
+        told = _describe(error)
+        frames = "".join(traceback.format_tb(error.__traceback__))
+        logger.error("run %s met an unexpected %s\n%s", run.uuid, told, frames)
+        _fail(run=run, held=held, reason=FailureReason.ERROR, detail=told, trail=[])
+        raise RunErrored(f"run {run.uuid}: {told}") from None
     run.refresh_from_db()
     return run
 
@@ -177,17 +182,20 @@ def _attempt(*, run: CompactionRun, held: Claim, listener: ProgressListener | No
 
 
 def _situation(*, session: Session, run: CompactionRun, policy: Policy, view: Any, progress: RunProgress) -> Situation:
+    # Messages may have arrived between the reading of the session's row and of the view.
+    newest = max((message.position for message in view.messages), default=session.last_position)
+
     @functools.cache
     def past() -> list[Message]:
         return transcripts.covered_history(
-            session=session, up_to=session.last_position, most_messages=policy.summary_source_messages
+            session=session, up_to=max(newest, session.last_position), most_messages=policy.summary_source_messages
         )
 
     return Situation(
         view=view,
         tokens=session.context_tokens,
         overhead_tokens=session.overhead_tokens,
-        last_position=session.last_position,
+        last_position=max(newest, session.last_position),
         policy=policy,
         family=tokenizer_family(session.model),
         trigger=Trigger(run.trigger),
@@ -318,43 +326,59 @@ def give_back(*, held: Claim) -> None:
     run = CompactionRun.objects.get(pk=held.run_id)
     CompactionRun.objects.filter(pk=held.run_id, status=RunStatus.RUNNING, claim_token=held.token).update(
         status=RunStatus.QUEUED,
+        handed_out_at=None,
         lease_expires_at=None,
         claim_token=None,
         attempts=_ended(run=run, now=timezone.now(), how="given back"),
     )
 
 
-def recover(*, now: datetime) -> list[int]:
-    """Ids of runs that somebody must work on: queued ones that waited for a sweep, and those whose worker went silent.
-
-    A run that lost its worker too often fails as `worker_lost`.
-    """
-    for run in CompactionRun.objects.select_related("session__team").filter(
-        status=RunStatus.RUNNING, lease_expires_at__lt=now
-    ):
-        _take_back(run=run, now=now)
-    return list(
-        CompactionRun.objects.filter(status=RunStatus.QUEUED)
-        .filter(Q(queued_at__lt=now - timedelta(seconds=5)) | Q(attempt__gt=0))
-        .order_by("id")
-        .values_list("pk", flat=True)
+def cancel_queued(*, run: CompactionRun, now: datetime) -> bool:
+    """End a run that nobody works on; False when somebody has taken it meanwhile."""
+    return bool(
+        CompactionRun.objects.filter(pk=run.pk, status=RunStatus.QUEUED).update(
+            status=RunStatus.CANCELLED, finished_at=now
+        )
     )
+
+
+def recover(*, now: datetime, broker_is_new: bool = False) -> list[int]:
+    """Ids of runs that must be handed to a worker: those whose worker went silent, and queued ones that were not
+    handed out for a while (the broker may have lost them). `broker_is_new`: it holds nothing, so all queued ones.
+
+    A run that lost its worker too often fails as `worker_lost`. One run that can't be dealt with keeps back no other.
+    """
+    silent = CompactionRun.objects.filter(status=RunStatus.RUNNING, lease_expires_at__lt=now)
+    for run in silent.select_related("session__team"):
+        try:
+            _take_back(run=run, now=now)
+        except Exception:
+            logger.exception("run %s could not be taken back", run.uuid)
+    queued = CompactionRun.objects.filter(status=RunStatus.QUEUED)
+    if not broker_is_new:
+        long_ago = now - timedelta(seconds=Policy().hand_out_again_seconds)
+        queued = queued.filter(Q(handed_out_at__isnull=True) | Q(handed_out_at__lt=long_ago))
+    ids = list(queued.order_by("id").values_list("pk", flat=True))
+    CompactionRun.objects.filter(pk__in=ids, status=RunStatus.QUEUED).update(handed_out_at=now)
+    return ids
 
 
 def _take_back(*, run: CompactionRun, now: datetime) -> None:
     policy = transcripts.effective_policy(team=run.session.team, session=run.session).policy
     held = Claim(run_id=run.pk, token=run.claim_token or uuid.uuid4(), attempt=run.attempt)
-    if run.attempt >= policy.run_attempts:
-        detail = f"its worker went silent {run.attempt} times"
+    lost = 1 + sum(attempt.get("outcome") == LOST for attempt in run.attempts)
+    if lost >= policy.run_attempts:
+        detail = f"its worker went silent {lost} times"
         _fail(run=run, held=held, reason=FailureReason.WORKER_LOST, detail=detail, trail=[])
         return
     CompactionRun.objects.filter(
         pk=run.pk, status=RunStatus.RUNNING, claim_token=run.claim_token, lease_expires_at__lt=now
     ).update(
         status=RunStatus.QUEUED,
+        handed_out_at=None,
         lease_expires_at=None,
         claim_token=None,
-        attempts=_ended(run=run, now=now, how="worker lost"),
+        attempts=_ended(run=run, now=now, how=LOST),
     )
 
 

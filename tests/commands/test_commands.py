@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
+from django.utils import timezone
 
 from compaction_app.models import CompactionRun
+from compaction_app.services.runs import claim, queue_run
 from sessions_app.models import ApiKey, Message, Session, Team
 from sessions_app.services.teams import key_owner
 from tests.build import res
@@ -131,7 +133,8 @@ class TestCompact:
 
     def test_an_active_run(self) -> None:
         session = make_session()
-        active = CompactionRun.objects.create(session=session, trigger="manual", queued_at=NOW)
+        active = queue_run(session=session, trigger="manual", instructions="", now=timezone.now())
+        assert claim(run_id=active.pk, now=timezone.now())
         with pytest.raises(CommandError, match=str(active.uuid)):
             run("compact", str(session.uuid))
 

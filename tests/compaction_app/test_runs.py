@@ -11,6 +11,7 @@ from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from compaction_app import actions, tasks
+from compaction_app.engine.outcome import RunErrored
 from compaction_app.engine.ports import Progress, SummaryRequest, SummaryResult
 from compaction_app.llm import factory
 from compaction_app.llm.extractive import ExtractiveSummarizer
@@ -136,8 +137,9 @@ class TestExecute:
 
         during(boom)
         run = queue(session)
-        with pytest.raises(ValueError, match="secret"):
+        with pytest.raises(RunErrored, match="ValueError") as error:
             runs.execute(run_id=run.pk)
+        assert "secret" not in str(error.value)
         run.refresh_from_db()
         assert (run.status, run.failure_reason) == (RunStatus.FAILED, "error")
         assert "ValueError" in run.detail
@@ -149,7 +151,7 @@ class TestExecute:
 
         monkeypatch.setattr("compaction_app.telemetry.emit_compact", boom)
         before = Session.objects.filter(pk=session.pk).values().get()
-        with pytest.raises(RuntimeError):
+        with pytest.raises(RunErrored):
             runs.execute(run_id=queue(session).pk)
         assert not CompactBoundary.objects.exists()
         assert not RunStep.objects.filter(ran=True).exists()
@@ -231,6 +233,22 @@ class TestRaces:
         assert run.status == RunStatus.CANCELLED
         assert not CompactBoundary.objects.exists()
 
+    def test_messages_between_the_reading_of_session_and_view_are_in_the_summary(
+        self, session: Session, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        read = selectors.context_view
+
+        def racing(*, session: Session) -> Any:
+            monkeypatch.undo()
+            append(Session.objects.get(pk=session.pk), user("REMEMBER 4711", uuid="late"), *turns(40, start=40))
+            return read(session=session)
+
+        monkeypatch.setattr(selectors, "context_view", racing)
+        run = execute(queue(session))
+        assert run.boundary is not None
+        assert run.boundary.covers_to > 160
+        assert "REMEMBER 4711" in run.boundary.summary
+
 
 class TestRecover:
     def test_a_fresh_run_is_left_to_the_queue(self, session: Session) -> None:
@@ -239,7 +257,22 @@ class TestRecover:
 
     def test_a_run_that_was_not_delivered_is_handed_out(self, session: Session) -> None:
         run = queue(session)
-        assert runs.recover(now=timezone.now() + timedelta(minutes=1)) == [run.pk]
+        later = timezone.now() + timedelta(seconds=Policy().hand_out_again_seconds + 1)
+        assert runs.recover(now=later) == [run.pk]
+        assert runs.recover(now=later) == [], "once is enough for a while"
+
+    def test_a_new_broker_gets_all_that_is_queued(self, session: Session) -> None:
+        run = queue(session)
+        assert runs.recover(now=timezone.now(), broker_is_new=True) == [run.pk]
+
+    def test_a_run_that_was_given_back_often_is_not_lost(self, session: Session) -> None:
+        run = queue(session)
+        for _ in range(Policy().run_attempts):
+            held = runs.claim(run_id=run.pk, now=timezone.now())
+            assert held is not None
+            runs.give_back(held=held)
+        assert runs.claim(run_id=run.pk, now=timezone.now() - timedelta(hours=1)) is not None
+        assert runs.recover(now=timezone.now()) == [run.pk]
 
     def test_a_live_lease_is_respected(self, session: Session) -> None:
         run = queue(session)
@@ -299,6 +332,21 @@ class TestActionsAndTasks:
             current_app.conf.task_always_eager = False
         run.refresh_from_db()
         assert run.status == RunStatus.SUCCEEDED
+
+    def test_stopped_by_the_keyboard_nothing_stays_behind(self, session: Session) -> None:
+        def stop(stage: str, fraction: float) -> None:
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            actions.compact_now(session=session, instructions="", now=timezone.now(), listener=stop)
+        assert CompactionRun.objects.get().status == RunStatus.CANCELLED
+
+    def test_a_run_that_only_waits_is_done_here(self, session: Session) -> None:
+        waiting = queue(session)
+        run = actions.compact_now(
+            session=session, instructions="", now=timezone.now(), listener=lambda stage, fraction: None
+        )
+        assert (run.pk, run.status) == (waiting.pk, RunStatus.SUCCEEDED)
 
     def test_tasks_ignore_what_they_do_not_know(self, session: Session) -> None:
         run = queue(session)

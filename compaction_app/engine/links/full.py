@@ -24,7 +24,9 @@ class FullLink:
         """Propose a boundary. Raises CompactionRefused when the summary is not acceptable or saves nothing."""
         budget = budget_tokens(situation=situation)
         segment = whole_segment(
-            messages=situation.view.messages, tail_tokens=int(budget * situation.policy.full_tail_share)
+            messages=situation.view.messages,
+            tail_tokens=int(budget * situation.policy.full_tail_share),
+            waiting_tokens=situation.policy.waiting_round_tokens,
         )
         if budget < situation.policy.summary_least_tokens:
             return _pass(situation, f"the {situation.view.tokens:,} tokens that are shown are too few for a summary")

@@ -77,7 +77,7 @@ def long_talk(turns: int = 30) -> Talk:
 class TestWholeSegment:
     def test_keeps_the_newest_whole_turns_that_fit(self) -> None:
         talk = long_talk()
-        segment = whole_segment(messages=talk.messages, tail_tokens=3_000)
+        segment = whole_segment(messages=talk.messages, tail_tokens=3_000, waiting_tokens=8_000)
         assert segment is not None
         assert segment.tail[0].content == "please do step 28" or str(segment.tail[0].content).startswith("please do")
         assert sum(m.tokens for m in segment.tail) <= 3_000
@@ -85,14 +85,14 @@ class TestWholeSegment:
 
     def test_no_tail_when_the_policy_says_so(self) -> None:
         talk = long_talk()
-        segment = whole_segment(messages=talk.messages, tail_tokens=0)
+        segment = whole_segment(messages=talk.messages, tail_tokens=0, waiting_tokens=8_000)
         assert segment is not None
         assert segment.tail == ()
         assert segment.covers_to == len(talk.messages)
 
     def test_t5_the_open_round_stays_even_when_it_is_too_big(self) -> None:
         talk = long_talk().u("and now").a("big " * 5_000, use("open"))
-        segment = whole_segment(messages=talk.messages, tail_tokens=10)
+        segment = whole_segment(messages=talk.messages, tail_tokens=10, waiting_tokens=8_000)
         assert segment is not None
         assert [m.position for m in segment.tail] == [len(talk.messages)]
 
@@ -100,13 +100,13 @@ class TestWholeSegment:
         talk = Talk().u("go").a(use("Q", "AskUserQuestion", question="which?"))
         for number in range(40):
             talk.u(f"meanwhile {number} " * 20).a(f"answer {number} " * 20)
-        segment = whole_segment(messages=talk.messages, tail_tokens=3_000)
+        segment = whole_segment(messages=talk.messages, tail_tokens=3_000, waiting_tokens=8_000)
         assert segment is not None
         assert segment.preserved is not None
         assert segment.preserved.first == 2
 
     def test_nothing_to_compact_in_one_open_round(self) -> None:
-        assert whole_segment(messages=Talk().a(use("open")).messages, tail_tokens=100) is None
+        assert whole_segment(messages=Talk().a(use("open")).messages, tail_tokens=100, waiting_tokens=8_000) is None
 
 
 class TestFullLink:
