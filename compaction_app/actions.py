@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import IO, Any
 
+from django.db import transaction
 from django.db.models import QuerySet
+from kombu.exceptions import OperationalError
 
 from compaction_app import tasks
 from compaction_app.models import CompactionRun
@@ -24,6 +28,7 @@ __all__ = [
     "ActiveRun",
     "ImportRefused",
     "IncomingMessage",
+    "NothingToCompact",
     "Turn",
     "UuidConflict",
     "append_turn",
@@ -31,12 +36,20 @@ __all__ = [
     "compact_now",
     "create_api_key",
     "create_session",
+    "hand_out_on_commit",
     "import_file",
     "recover_runs",
     "request_compaction",
     "revoke_api_keys",
     "update_session",
 ]
+
+
+logger = logging.getLogger(__name__)
+
+
+class NothingToCompact(Exception):
+    """There is plainly nothing that a compaction could do; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +104,15 @@ def import_file(
 def request_compaction(
     *, session: Session, instructions: str, now: datetime, requested_by: Any = None
 ) -> CompactionRun:
-    """Queue a run by hand and hand it to the worker. Raises ActiveRun."""
+    """Queue a run by hand and hand it to the worker. Raises ActiveRun, and NothingToCompact where that is plain."""
+    active = CompactionRun.objects.filter(session=session).active().first()
+    if active is not None:
+        raise ActiveRun(run=active)
+    head = selectors.head_boundary(session=session)
+    if not session.last_position:
+        raise NothingToCompact("The session has no messages.")
+    if head is not None and session.leaf_position <= head.committed_at_position:
+        raise NothingToCompact("Nothing was added since the last compaction.")
     run = runs.queue_run(
         session=session,
         trigger=CompactBoundary.Trigger.MANUAL,
@@ -99,8 +120,22 @@ def request_compaction(
         now=now,
         requested_by=requested_by,
     )
-    tasks.compact_session.delay_on_commit(run_id=run.pk)
+    hand_out_on_commit(run_id=run.pk)
     return run
+
+
+def hand_out_on_commit(*, run_id: int) -> None:
+    """Give the run to the queue once it is there for everybody."""
+    transaction.on_commit(functools.partial(_hand_out, run_id))
+
+
+def _hand_out(run_id: int) -> None:
+    """Give the run to the queue. Where the broker does not answer, the run stays queued and a sweep hands it out."""
+    try:
+        tasks.compact_session.delay(run_id=run_id)
+    except OperationalError:
+        logger.warning("the queue does not answer; run %s waits for the next sweep", run_id)
+        runs.not_handed_out(run_id=run_id)
 
 
 def compact_now(*, session: Session, instructions: str, now: datetime, listener: ProgressListener) -> CompactionRun:

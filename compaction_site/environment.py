@@ -55,6 +55,25 @@ def choice(*, name: str, default: str, allowed: Collection[str]) -> str:
     return value
 
 
+def url(*, name: str, schemes: Collection[str]) -> str:
+    """The URL in the variable, "" where it is not set."""
+    value = text(name=name)
+    if value and value.partition("://")[0] not in schemes:
+        raise BadSetting(name=name, value="(not shown)", allowed=f"a URL that begins with {' or '.join(schemes)}://")
+    return value
+
+
+def make_folder(*, name: str, folder: Path) -> None:
+    """Make a folder that must be writable."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        writable = os.access(folder, os.W_OK)
+    except OSError:
+        writable = False
+    if not writable:
+        raise BadSetting(name=name, value=str(folder), allowed="a folder that can be made and written to")
+
+
 def listing(*, name: str, default: list[str]) -> list[str]:
     value = text(name=name)
     return [part.strip() for part in value.split(",") if part.strip()] if value else default
@@ -63,6 +82,8 @@ def listing(*, name: str, default: list[str]) -> list[str]:
 def database(*, name: str, default_file: Path) -> dict[str, Any]:
     """Django's DATABASES entry from a URL; an SQLite file where the variable is not set."""
     value = text(name=name, default=f"sqlite:///{default_file}")
+    if value.partition("://")[0] not in ("sqlite", "postgres", "postgresql", "pgsql"):
+        raise BadSetting(name=name, value="(not shown)", allowed="a postgres:// or sqlite:// URL")
     try:
         config: dict[str, Any] = dict(environ.Env.db_url_config(value))
     except Exception as error:  # the library raises several kinds for a malformed URL

@@ -13,7 +13,7 @@ from sessions_app.policy import Policy
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 DATA_DIR = Path(env.text(name="DATA_DIR", default=str(BASE_DIR / "var")))
-DATA_DIR.mkdir(parents=True, exist_ok=True)
+env.make_folder(name="DATA_DIR", folder=DATA_DIR)
 
 DEBUG = env.switch(name="DEBUG", default=False)
 SECRET_KEY = env.secret(name="SECRET_KEY", file=DATA_DIR / "secret-key")
@@ -68,7 +68,7 @@ TEMPLATES: list[dict[str, Any]] = [
 
 DATABASES = {"default": env.database(name="DATABASE_URL", default_file=DATA_DIR / "compaction.sqlite3")}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
-REDIS_URL = env.text(name="REDIS_URL")
+REDIS_URL = env.url(name="REDIS_URL", schemes=("redis", "rediss"))
 CACHES = {
     "default": (
         {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": REDIS_URL}
@@ -216,5 +216,9 @@ LOGGING: dict[str, Any] = {
     "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
     "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line"}},
     "root": {"handlers": ["console"], "level": "WARNING"},
-    "loggers": {name: {"level": "INFO"} for name in ("compaction_app", "sessions_app", "compaction_site")},
+    "loggers": {
+        # A client's mistake (4xx) is told to the client; the terminal hears of our own.
+        "django.request": {"level": "ERROR"},
+        **{name: {"level": "INFO"} for name in ("compaction_app", "sessions_app", "compaction_site")},
+    },
 }

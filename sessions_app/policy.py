@@ -63,7 +63,12 @@ class Policy:
         0.5, unit="share", low=0.1, high=1, meaning="floor of every threshold, as a share of the effective window"
     )
     context_window: int = _figure(
-        0, unit="tokens", low=0, env="CLAUDE_CODE_AUTO_COMPACT_WINDOW", meaning="context window; 0: the model's own"
+        0,
+        unit="tokens",
+        low=0,
+        high=10_000_000,
+        env="CLAUDE_CODE_AUTO_COMPACT_WINDOW",
+        meaning="context window; 0: the model's own",
     )
     auto_compact_pct: int = _figure(
         0,
@@ -83,6 +88,13 @@ class Policy:
     # Estimates (S12)
     estimate_tolerance_share: float = _figure(
         0.1, unit="share", low=0, high=0.9, meaning="how far an estimate may be off before a usage contradicts it"
+    )
+
+    largest_overhead_tokens: int = _figure(
+        60_000,
+        unit="tokens",
+        low=0,
+        meaning="more than this is history that its client did not give; it is not sent after a compaction of ours",
     )
 
     # Full compaction (S5): how big what replaces the history may be
@@ -256,7 +268,7 @@ class Policy:
     extract_last_actions: int = _figure(3, unit="actions", low=1, meaning="how many last actions current work names")
 
     # Runs
-    lease_seconds: int = _figure(120, unit="seconds", low=5, meaning="a worker that is silent for longer lost its run")
+    lease_seconds: int = _figure(60, unit="seconds", low=5, meaning="a worker that is silent for longer lost its run")
     sweep_seconds: int = _figure(30, unit="seconds", low=1, meaning="pause between sweeps for runs left behind")
     hand_out_again_seconds: int = _figure(
         300, unit="seconds", low=5, meaning="a queued run that nobody took is given to the queue again after this"

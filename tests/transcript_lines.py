@@ -16,7 +16,7 @@ def line(kind: str, uuid: str, parent: str | None, **more: Any) -> dict[str, Any
         "parentUuid": parent,
         "sessionId": SESSION,
         "timestamp": "2026-10-01T08:00:00.000Z",
-        "isSidechain": False,
+        "isSidechain": more.pop("isSidechain", False),
         "cwd": "/srv/app",
         "version": "2.1.0",
         **more,

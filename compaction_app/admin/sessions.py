@@ -195,6 +195,9 @@ class SessionAdmin(ReadOnlyModelAdmin):
         except actions.ActiveRun as active:
             messages.warning(request, f"This session has a run already: it is {active.run.status}.")
             return cells.run_url(active.run.pk)
+        except actions.NothingToCompact as nothing:
+            messages.info(request, f"Nothing to compact: {nothing}")
+            return cells.session_url(session.pk)
         messages.success(request, "Compaction queued. This page follows it.")
         return cells.run_url(run.pk)
 

@@ -20,6 +20,7 @@ from compaction_app.api.runs import RunBody
 from compaction_app.api.schema import error
 from compaction_app.engine.outcome import FailureReason
 from compaction_app.models import ACTIVE, CompactionRun
+from sessions_app.models import Session
 
 LONGEST_WAIT = 60  # seconds
 LOOK_EVERY = 0.1  # seconds
@@ -68,6 +69,12 @@ def wait_for(*, run_id: int, seconds: float) -> None:
 
 
 class CompactView(ApiView):
+    def queue(self, session: Session, instructions: str) -> CompactionRun:
+        try:
+            return actions.request_compaction(session=session, instructions=instructions, now=timezone.now())
+        except actions.NothingToCompact as nothing:
+            raise NothingToCompact(str(nothing)) from nothing
+
     @extend_schema(
         summary="Compact the session",
         description="Queues a run. One run at a time: while the session has one that is not finished, the answer is "
@@ -86,11 +93,7 @@ class CompactView(ApiView):
     def post(self, request: Request, session_id: UUID) -> Response:
         session = self.session(session_id)
         given: dict[str, Any] = self.body(CompactRequest)
-        if not session.last_position:
-            raise NothingToCompact("The session has no messages.")
-        queued = actions.request_compaction(
-            session=session, instructions=given.get("instructions") or "", now=timezone.now()
-        )
+        queued = self.queue(session, given.get("instructions") or "")
         wait_for(run_id=queued.pk, seconds=given.get("wait") or 0)
         run = self.one(selectors.runs_of(team=self.team), queued.uuid, name="run")
         waited = bool(given.get("wait"))

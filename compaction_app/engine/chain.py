@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+from compaction_app.engine.outcome import CompactionRefused
 from compaction_app.engine.plan import Plan
 from compaction_app.engine.values import Situation, Step
 
 Trail = list[tuple[str, Step]]
 
 
-def run_chain(*, plan: Plan, situation: Situation) -> tuple[Trail, Situation]:
-    """The steps taken, in order with their link's name, and the situation after them. Only the goal stops the chain."""
-    trail: Trail = []
+def run_chain(*, plan: Plan, situation: Situation, trail: Trail) -> Situation:
+    """The situation after the links. Only the goal stops the chain, or a link that refuses.
+
+    The steps taken, in order with their link's name, are added to `trail` as they are taken; a refusal too, so that a
+    run that ends with one can still be explained.
+    """
     for link in plan.links:
-        step = link.attempt(situation)
+        try:
+            step = link.attempt(situation)
+        except CompactionRefused as refused:
+            step = Step(refused.detail, situation.tokens, situation.tokens, reason=refused.reason)
+            trail.append((link.name, step))
+            raise
         situation = situation.after(step)
         trail.append((link.name, step))
         if plan.goal.met(situation):
             break
-    return trail, situation
+    return situation

@@ -63,10 +63,20 @@ def _choose_cut(*, messages: Sequence[Message], cuts: Sequence[int], tail_tokens
 
 
 def _waiting_round(*, messages: Sequence[Message], most_tokens: int) -> Round | None:
-    """The newest round that waits for a person's answer; None where there is none, or it is too big to be kept."""
+    """The newest round that waits for a person's answer; None where there is none, or it is too big to be kept.
+
+    It ends where the person says something else, and where positions have a gap: what lies in a gap is hidden, and a
+    preserved segment must not bring it back.
+    """
     waiting = waiting_approvals(messages)
     if not waiting:
         return None
     newest = waiting[-1].use_position
-    found = next(one for one in group_by_api_round(messages) if one.first <= newest <= one.last)
-    return found if found.tokens <= most_tokens else None
+    whole = next(one for one in group_by_api_round(messages) if one.first <= newest <= one.last)
+    kept: list[Message] = []
+    for message in whole.messages:
+        if kept and (message.position != kept[-1].position + 1 or is_human_prompt(message)):
+            break
+        kept.append(message)
+    found = Round(messages=tuple(kept))
+    return found if found.last >= newest and found.tokens <= most_tokens else None

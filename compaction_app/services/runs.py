@@ -164,10 +164,9 @@ def _attempt(*, run: CompactionRun, held: Claim, listener: ProgressListener | No
         )
     view = transcripts.context_view(session=session)
     situation = _situation(session=session, run=run, policy=policy, view=view, progress=progress)
-    steps, situation = run_chain(plan=PLANS[Trigger(run.trigger)], situation=situation)
-    trail.extend(steps)
+    situation = run_chain(plan=PLANS[Trigger(run.trigger)], situation=situation, trail=trail)
     if situation.draft is None:
-        last = steps[-1][1]
+        last = trail[-1][1]
         raise CompactionRefused(reason=last.reason or FailureReason.NOTHING_TO_COMPACT, detail=last.why)
     progress.report(stage="storing", fraction=0.95)
     _finish(
@@ -194,7 +193,7 @@ def _situation(*, session: Session, run: CompactionRun, policy: Policy, view: An
     return Situation(
         view=view,
         tokens=session.context_tokens,
-        overhead_tokens=session.overhead_tokens,
+        overhead_tokens=min(session.overhead_tokens, policy.largest_overhead_tokens),
         last_position=max(newest, session.last_position),
         policy=policy,
         family=tokenizer_family(session.model),
@@ -331,6 +330,11 @@ def give_back(*, held: Claim) -> None:
         claim_token=None,
         attempts=_ended(run=run, now=timezone.now(), how="given back"),
     )
+
+
+def not_handed_out(*, run_id: int) -> None:
+    """Note that the queue did not take the run, so that the next sweep tries again."""
+    CompactionRun.objects.filter(pk=run_id, status=RunStatus.QUEUED).update(handed_out_at=None)
 
 
 def cancel_queued(*, run: CompactionRun, now: datetime) -> bool:

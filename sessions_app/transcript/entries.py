@@ -12,7 +12,10 @@ from sessions_app.transcript.messages import Content, MessageKind, Role
 
 @dataclass(frozen=True, slots=True)
 class TranscriptMessage:
-    """A line that is a message. `envelope`: the whole entry without the message's content."""
+    """A line that is a message. `parent_uuid`: None for a root, "" where the line does not say.
+
+    `envelope`: the whole entry without the message's content.
+    """
 
     line_number: int
     uuid: str

@@ -18,10 +18,13 @@ ContentBlock = Mapping[str, Any]
 Content = str | Sequence[ContentBlock]
 
 # Claude Code wraps what the human did not type as a prompt in these tags (facts: transcript formats, section 2).
-_WRAPPER = re.compile(
-    r"^\s*<(command-name|command-message|command-args|local-command-stdout|local-command-stderr"
-    r"|local-command-caveat|bash-input|bash-stdout|bash-stderr|system-reminder|task-notification)>"
+_TAGS = (
+    "command-name|command-message|command-args|local-command-stdout|local-command-stderr|local-command-caveat"
+    "|bash-input|bash-stdout|bash-stderr|system-reminder|task-notification"
 )
+_WRAPPED = re.compile(rf"\s*<({_TAGS})>.*?(?:</\1>|\Z)\s*", re.DOTALL)
+_COMMAND = re.compile(r"<command-name>\s*(.*?)\s*</command-name>", re.DOTALL)
+_ARGUMENTS = re.compile(r"<command-args>\s*(.*?)\s*</command-args>", re.DOTALL)
 _INTERRUPT = re.compile(r"^\s*\[Request interrupted by user[^\]]*\]\s*$")
 
 
@@ -153,14 +156,26 @@ def result_text(block: ContentBlock) -> str:
 def human_text(message: Message) -> str:
     """What the human typed in this message, "" when nothing.
 
-    Injected (`is_meta`) text, tool results, command wrappers, local command output, interrupt marks and summaries are
-    not the human's words.
+    Injected (`is_meta`) text, tool results, local command output, interrupt marks and summaries are not the human's
+    words; what stands beside a wrapper, and what was typed after a slash command, is.
     """
     if message.role != Role.USER or message.is_meta or message.is_sidechain or message.kind != MessageKind.NORMAL:
         return ""
-    texts = [block.get("text") for block in message.blocks if block.get("type") == "text"]
-    typed = [t for t in texts if isinstance(t, str) and t.strip() and not _WRAPPER.match(t) and not _INTERRUPT.match(t)]
-    return "\n".join(typed)
+    texts = (block.get("text") for block in message.blocks if block.get("type") == "text")
+    typed = (_typed(text) for text in texts if isinstance(text, str))
+    return "\n".join(text for text in typed if text.strip() and not _INTERRUPT.match(text))
+
+
+def _typed(text: str) -> str:
+    """A text without the wrappers that it begins with; a slash command that was given arguments, with these."""
+    arguments = _ARGUMENTS.search(text) if text.lstrip().startswith("<command-") else None
+    if arguments and arguments[1]:
+        command = _COMMAND.search(text)
+        return f"{command[1]} {arguments[1]}" if command else arguments[1]
+    rest = text
+    while wrapped := _WRAPPED.match(rest):
+        rest = rest[wrapped.end() :]
+    return rest
 
 
 def is_human_prompt(message: Message) -> bool:

@@ -13,7 +13,7 @@ from sessions_app.models import ApiKey, Membership, Team
 from sessions_app.models.teams import key_digest
 from sessions_app.services.teams import create_api_key, key_owner
 from tests.admin.conftest import World, history
-from tests.factories import NOW
+from tests.factories import NOW, append, user
 
 
 class TestCompactNow:
@@ -21,6 +21,7 @@ class TestCompactNow:
         return f"/admin/sessions_app/session/{world.session.pk}/compact/"
 
     def test_queues_a_run_and_shows_it(self, world: World) -> None:
+        append(world.session, user("something new"))
         answer = world.clients["mia"].post(self.path(world), {"instructions": "mind the tests"})
         run = CompactionRun.objects.latest("pk")
         assert (run.status, run.instructions, run.requested_by.username) == ("queued", "mind the tests", "mia")  # type: ignore[union-attr]
@@ -28,6 +29,11 @@ class TestCompactNow:
         shown = world.page("mia", answer.headers["Location"])
         assert "Compaction queued" in shown
         assert 'data-active="yes"' in shown
+
+    def test_says_when_there_is_nothing_to_compact(self, world: World) -> None:
+        answer = world.clients["mia"].post(self.path(world), follow=True)
+        assert "Nothing to compact" in answer.content.decode()
+        assert CompactionRun.objects.count() == 1
 
     def test_get_changes_nothing(self, world: World) -> None:
         assert world.get("root", self.path(world)).status_code == 405

@@ -31,7 +31,7 @@ def full(session: Session) -> Session:
 def idle_worker(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """Nobody works; what was handed to the worker."""
     sent: list[dict[str, Any]] = []
-    monkeypatch.setattr(tasks.compact_session, "delay_on_commit", lambda **kwargs: sent.append(kwargs))
+    monkeypatch.setattr(actions, "hand_out_on_commit", lambda **kwargs: sent.append(kwargs))
     return sent
 
 

@@ -206,6 +206,17 @@ class TestServe:
                 run("serve", f"--port={taken.getsockname()[1]}")
 
 
+def test_a_database_that_is_not_set_up_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    from django.db import OperationalError
+
+    def broken(**_: Any) -> None:
+        raise OperationalError("no such table: sessions_app_team\nand more")
+
+    monkeypatch.setattr("sessions_app.services.teams.get_or_create_team", broken)
+    with pytest.raises(CommandError, match=r"no such table: sessions_app_team; set it up with"):
+        run("create_api_key", "harbor")
+
+
 def test_results_are_only_text(transcript: Path) -> None:
     """Transcript text reaches the terminal only with its control characters made harmless."""
     transcript.write_bytes(

@@ -88,6 +88,7 @@ class TestEveryFile:
         assert session.boundaries.filter(kind="microcompact").count() == known.count("microcompact boundaries")
         for tool in ("TodoWrite", "Task", "ExitPlanMode", "WebSearch", "Skill"):
             assert calls.filter(name=tool).count() == known.count(tool), tool
+        assert [problem for problem in report.problems if "unknown kind" in problem.reason] == []
         unread = {problem.line_number for problem in report.problems}
         assert unread == ({49} if "cut-mid-line" in path.name else set())
         assert TranscriptEntry.objects.filter(session=session).count() == report.entries

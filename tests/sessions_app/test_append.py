@@ -125,6 +125,21 @@ class TestToolIndex:
         found = ToolCall.objects.filter(session=session).order_by("use_position")
         assert [(c.use_position, c.result_position) for c in found] == [(1, 2), (3, 4)]
 
+    @pytest.mark.parametrize("batch", [1, 2, 5])
+    def test_repetitions_count_once_however_they_arrive(self, batch: int) -> None:
+        session = make_session()
+        entries = [
+            user("go", uuid="u"),
+            assistant([use("X")], uuid="a", message_id="m"),
+            user([res("X")], uuid="r"),
+            assistant([use("X")], uuid="a-again", message_id="m"),
+            user([res("X")], uuid="r-again"),
+        ]
+        for start in range(0, len(entries), batch):
+            append(session, *entries[start : start + batch])
+        found = ToolCall.objects.get(session=session)
+        assert (found.use_position, found.result_position) == (2, 3)
+
     @pytest.mark.parametrize("together", [True, False])
     def test_a_result_may_be_written_before_its_use(self, together: bool) -> None:
         session = make_session()

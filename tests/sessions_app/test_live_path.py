@@ -6,8 +6,10 @@ import pytest
 
 from sessions_app import selectors
 from sessions_app.models import Session
+from sessions_app.services.boundaries import commit_boundary
+from sessions_app.transcript.boundary import BoundaryDraft, BoundaryKind
 from tests.build import res, use
-from tests.factories import append, assistant, make_session, user
+from tests.factories import NOW, append, assistant, make_session, user
 
 pytestmark = pytest.mark.django_db
 
@@ -77,6 +79,39 @@ class TestLivePath:
         append(session, user("3", uuid="3", parent_uuid="2"))
         assert live(session) == ["1", "2", "3"]
         assert session.last_position == 5
+
+    def test_a_rewind_that_only_undoes_a_boundary_is_counted(self) -> None:
+        session = make_session()
+        append(session, user("1", uuid="1"), assistant("2", uuid="2", parent_uuid="1", message_id="a"))
+        append(session, user("3", uuid="3", parent_uuid="2"), assistant("4", uuid="4", parent_uuid="3", message_id="b"))
+        append(session, user("5", uuid="5", parent_uuid="2"))
+        draft = BoundaryDraft(kind=BoundaryKind.FULL, covers_to=5, summary="x", summary_tokens=5)
+        commit_boundary(
+            session_id=session.pk,
+            draft=draft,
+            trigger="manual",
+            expected_head_id=None,
+            as_of=5,
+            tokens_before=9,
+            now=NOW,
+        )
+        append(session, user("meta", uuid="6", parent_uuid="2", is_meta=True))
+        assert session.view_tokens == selectors.context_view(session=session).tokens
+
+    def test_the_overhead_does_not_depend_on_how_entries_are_batched(self) -> None:
+        found = []
+        for together in (True, False):
+            session = make_session()
+            usage = {"input_tokens": 20_000, "output_tokens": 1}
+            append(session, user("1", uuid="1"), assistant("2", uuid="2", parent_uuid="1", message_id="a", usage=usage))
+            append(session, user("long " * 60_000, uuid="3", parent_uuid="2"))
+            append(session, assistant("4", uuid="4", parent_uuid="3", message_id="b"))
+            new = [user("5", uuid="5", parent_uuid="2"), assistant("6", parent_uuid="5", message_id="c", usage=usage)]
+            for part in [new] if together else [[one] for one in new]:
+                append(session, *part)
+            found.append(session.overhead_tokens)
+            assert session.view_tokens == selectors.context_view(session=session).tokens
+        assert found[0] == found[1] > 19_000
 
     def test_a_rewind_makes_the_last_usage_void(self) -> None:
         session = make_session()

@@ -11,7 +11,9 @@ import pytest
 from sessions_app import selectors
 from sessions_app.models import CompactBoundary, Message, Session, Team, ToolCall, TranscriptEntry
 from sessions_app.policy import Policy
+from sessions_app.services.sessions import create_session
 from sessions_app.services.transcripts import ImportRefused, ImportReport, import_transcript
+from sessions_app.transcript.messages import human_text
 from sessions_app.transcript.request import build_request
 from sessions_app.transcript.validation import validate_messages
 from tests.build import res, use
@@ -174,6 +176,22 @@ class TestImportTranscript:
         prompts = Message.objects.filter(is_prompt=True).values_list("uuid", flat=True)
         assert list(prompts) == ["u1"]
 
+    @pytest.mark.parametrize(
+        ("content", "typed"),
+        [
+            ("<command-name>/todo</command-name>\n<command-args>an app</command-args>", "/todo an app"),
+            ("<command-name>/clear</command-name><command-args></command-args>", ""),
+            ("<system-reminder>be nice</system-reminder>\n\nUse the branch.", "Use the branch."),
+            ("<local-command-stdout>cut off", ""),
+            ("<b>bold</b> words", "<b>bold</b> words"),
+        ],
+    )
+    def test_what_a_person_typed(self, content: str, typed: str) -> None:
+        imported(file_of(*PLAIN[:1], human("u2", "u1", content)))
+        message = Message.objects.get(uuid="u2")
+        assert human_text(message.as_value()) == typed
+        assert message.is_prompt is bool(typed)
+
     def test_the_title_is_the_last_that_its_client_gave(self) -> None:
         def title(*extra: dict[str, Any]) -> str:
             ToolCall.objects.all().delete()
@@ -228,6 +246,32 @@ class TestLinesNotUnderstood:
         assert number == 2
         assert reason in why
 
+    @pytest.mark.parametrize(
+        "hostile",
+        [
+            '{"type":"user","uuid":"x","parentUuid":"u1","n":1e400,"message":{"role":"user","content":"hi"}}',
+            '{"type":"progress","uuid":"x","parentUuid":"u1","n":1e400}',
+            '{"type":"user","uuid":"\\ud800","parentUuid":"\\ud800","message":{"role":"user","content":"hi"}}',
+            '{"type":"user","uuid":"a\\u0000b","parentUuid":"u1","message":{"role":"user","content":"hi"}}',
+            '{"type":"user","uuid":"%s","parentUuid":"u1","message":{"role":"user","content":"hi"}}' % ("x" * 300),
+            '{"type":"progress","uuid":"%s","parentUuid":"u1"}' % ("p" * 300),
+            '{"type":"assistant","uuid":"x","parentUuid":"u1","message":{"content":[],"usage":{"input_tokens":1%s}}}'
+            % ("0" * 30),
+            '{"type":"user","uuid":"x","timestamp":"9999-12-31T23:59:59-12:00","message":{"content":"hi"}}',
+            '{"type":"user","uuid":"x","timestamp":"0001-01-01T00:00:00+12:00","message":{"content":"hi"}}',
+            '{"type":"system","subtype":"microcompact_boundary","uuid":"x","parentUuid":"u1",'
+            '"microcompactMetadata":{"preTokens":1%s,"compactedToolIds":["X","a\\u0000b","\\ud800"]}}' % ("0" * 30),
+            '{"type":"system","subtype":"\\ud800","uuid":"\\ud800","parentUuid":"u1"}',
+            '{"type":"progress","uuid":"x","parentUuid":"u1","d":%s}' % ("[" * 940 + "]" * 940),
+        ],
+    )
+    def test_a_hostile_line_never_keeps_out_the_others(self, hostile: str) -> None:
+        lines = [PLAIN[0], hostile.encode(), PLAIN[1]]
+        report = imported(file_of(*lines))
+        assert {"u1", "a1"} <= set(shown(report.session))
+        again = imported(file_of(*lines))
+        assert (again.messages, again.entries) == (0, 0)
+
     def test_a_torn_last_line_comes_in_when_the_file_is_whole(self) -> None:
         whole = json.dumps(PLAIN[1]).encode()
         torn = imported(file_of(PLAIN[0], whole[:-30], end=b""))
@@ -238,7 +282,8 @@ class TestLinesNotUnderstood:
     def test_unknown_kinds_are_kept_raw(self) -> None:
         strange = {"type": "hologram", "z": [1, {"y": None}], "a": "\x00 \ud800"}
         report = imported(file_of(*PLAIN, strange, {"no": "type"}))
-        assert (report.entries, report.problems) == (2, [])
+        assert report.entries == 2
+        assert [(p.line_number, p.kept) for p in report.problems] == [(3, True), (4, True)]
         assert TranscriptEntry.objects.get(type="hologram").raw == strange
 
     def test_a_uuid_with_other_content_is_reported_and_the_first_stays(self) -> None:
@@ -404,6 +449,17 @@ class TestBoundariesInTheFile:
         report = imported(file_of(compact_summary("s1", "gone"), reply("a1", "s1", "going on")))
         assert shown(report.session) == ["s1", "a1"]
         assert "without its compact_boundary" in report.problems[0].reason
+
+    def test_a_file_of_a_session_that_was_made_by_the_api(self) -> None:
+        team = make_team()
+        create_session(team=team, values={"external_id": SESSION})
+        report = imported(file_of(*BEFORE, compact_boundary("b1", "a2"), compact_summary("s1", "b1")), team=team)
+        assert (report.created, report.boundaries) == (False, 1)
+
+    def test_a_sub_agents_own_compaction_is_not_the_main_threads(self) -> None:
+        told = {"compactedToolIds": ["Z"]}
+        side = line("system", "k", "a2", subtype="microcompact_boundary", microcompactMetadata=told, isSidechain=True)
+        assert imported(file_of(*BEFORE, {**side, "isSidechain": True})).boundaries == 0
 
     def test_t11_usage_from_before_a_boundary_is_void(self) -> None:
         usage = {"input_tokens": 190_000, "output_tokens": 10}

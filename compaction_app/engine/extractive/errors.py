@@ -13,7 +13,7 @@ from compaction_app.engine.extractive.text import one_line
 # A result that reports a failure although the client did not mark it.
 _FAILED = re.compile(
     r"^Traceback \(most recent call last\)|^(?:--- )?FAIL(?:ED)?\b|\b[1-9]\d* (?:failed|failing)\b|^error(?:\[\w+\])?:"
-    r"|^(?:fatal|panic): |\bexit(?:ed with)? (?:code|status):? [1-9]|^[\w.]*(?:Error|Exception): "
+    r"|^(?:fatal|panic): |\bexit(?:ed with)? (?:code|status):? [1-9]|^[\w.]{0,100}(?:Error|Exception): "
     r"|npm ERR!|command not found",
     re.MULTILINE | re.IGNORECASE,
 )
@@ -22,13 +22,13 @@ _DATA_TOOLS = frozenset(
     {"Read", "Grep", "Glob", "WebFetch", "WebSearch", "TodoWrite", "Task", "Agent", "Edit", "Write"}
 )
 _TELLING = re.compile(
-    r"\b[\w.]*(?:Error|Exception|Warning)\b|\berror\b|\bfail(?:ed|ure|s)?\b|\bfatal\b|\bpanic\b|\bcannot\b"
+    r"(?<![\w.])[\w.]{0,100}(?:Error|Exception|Warning)\b|\berror\b|\bfail(?:ed|ure|s)?\b|\bfatal\b|\bpanic\b|\bcannot\b"
     r"|\bnot found\b"
     r"|\bundefined\b|\bdenied\b|\binvalid\b|\bno such\b|\bunexpected\b|\bmissing\b|✗|×"
     r"|错误|失败|异常|无法|エラー|失敗|오류|실패",
     re.IGNORECASE,
 )
-_MESSAGE = re.compile(r"(?:E +)?(?:error|fatal|panic|[\w.]*(?:Error|Exception))\b[^:]*:|CONFLICT", re.IGNORECASE)
+_MESSAGE = re.compile(r"(?:E +)?(?:error|fatal|panic|[\w.]{0,100}(?:Error|Exception))\b[^:]*:|CONFLICT", re.IGNORECASE)
 # A refused call may carry what the human answered instead of allowing it.
 _USER_SAID = re.compile(r"the user said:\s*\S[\s\S]*")
 # Lines that say that, but not what, and echoes of the command.

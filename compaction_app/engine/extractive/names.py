@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from compaction_app.engine.extractive.text import without_blobs
+
 _FLAGS = r"(?<![^\s\"'`\[,])--?[A-Za-z][\w-]*(?![\w/(])"
 NAME = re.compile(
     r"[A-Za-z0-9_.+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+"  # mail address
@@ -39,6 +41,6 @@ def normal(name: str) -> str:
 
 def names_in(text: str) -> list[str]:
     """The names of a text in order, normalised, each once."""
-    found = dict.fromkeys(normal(match) for match in NAME.findall(text) if len(match) <= _LONGEST)
+    found = dict.fromkeys(normal(match) for match in NAME.findall(without_blobs(text)) if len(match) <= _LONGEST)
     found.pop("", None)
     return list(found)

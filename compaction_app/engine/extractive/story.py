@@ -6,10 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from compaction_app.engine.extractive.text import bounded, clean, plain
+from compaction_app.engine.extractive.text import bounded, clean, plain, without_blobs
 from sessions_app.policy import Policy
 from sessions_app.transcript.messages import Message, MessageKind, Role, human_text, result_text, text_of
 
+# Of a longer command the rest is data that it carries; the patterns for files are only run over this much.
+_COMMAND_CHARS = 8_000
 _PATH_KEYS = ("file_path", "notebook_path", "path", "filePath")
 
 
@@ -46,17 +48,17 @@ class Call:
 
     @property
     def path(self) -> str:
-        return self.value(*_PATH_KEYS).strip()
+        return " ".join(self.value(*_PATH_KEYS).split())
 
     @property
     def command(self) -> str:
         """The shell command, "" for other tools. Some clients give it as a list of words."""
         value = self.input.get("command", self.input.get("cmd"))
-        if isinstance(value, str):
-            return clean(value).strip()
-        if isinstance(value, Sequence) and value and all(isinstance(word, str) for word in value):
-            return clean(value[-1] if len(value) == 3 and value[1] in ("-c", "-lc") else " ".join(value)).strip()
-        return ""
+        if isinstance(value, Sequence) and not isinstance(value, str) and all(isinstance(word, str) for word in value):
+            value = value[-1] if len(value) == 3 and value[1] in ("-c", "-lc") else " ".join(value)
+        if not isinstance(value, str):
+            return ""
+        return without_blobs(clean(bounded(value, head=_COMMAND_CHARS, tail=0))).strip()
 
 
 @dataclass(slots=True)
@@ -122,7 +124,7 @@ def _add_user(story: Story, at: int, message: Message, open_calls: dict[str, Cal
             call = Call(at=at, name="", input={})
             story.calls.append(call)
         raw = bounded(result_text(block), head=policy.extract_result_head_chars, tail=policy.extract_result_tail_chars)
-        call.result = plain(raw)
+        call.result = without_blobs(plain(raw))
         if "\x1b" in raw:
             call.styled = frozenset(plain(line).strip() for line in raw.split("\n") if "\x1b" in line)
         call.is_error = block.get("is_error") is True
@@ -132,7 +134,8 @@ def _add_user(story: Story, at: int, message: Message, open_calls: dict[str, Cal
 
 
 def _limited(text: str, policy: Policy) -> str:
-    return plain(bounded(text, head=policy.extract_result_head_chars, tail=policy.extract_result_tail_chars))
+    short = bounded(text, head=policy.extract_result_head_chars, tail=policy.extract_result_tail_chars)
+    return without_blobs(plain(short))
 
 
 def written_texts(call: Call, *, policy: Policy) -> Iterator[str]:

@@ -27,6 +27,16 @@ _SENTENCE = re.compile(r"[^\n。！？]*?(?:[.!?](?=\s|$)|[。！？]+|\n|$)")
 _KEEPS_ENOUGH = 0.75
 
 
+# Encoded data: no word, name or path is that long, and searching it would take time quadratic in its length.
+_BLOB = re.compile(r"[!-~]{500,}")
+BLOB_MARK = "[…]"
+
+
+def without_blobs(text: str) -> str:
+    """The text with unbroken runs of 500 and more ASCII characters replaced by a mark."""
+    return _BLOB.sub(BLOB_MARK, text)
+
+
 def clean(text: str) -> str:
     """The text with NUL and lone surrogates replaced by U+FFFD."""
     return _UNSTORABLE.sub("\ufffd", text)

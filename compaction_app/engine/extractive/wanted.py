@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from compaction_app.engine.extractive.names import NAME
-from compaction_app.engine.extractive.text import clean
+from compaction_app.engine.extractive.text import clean, without_blobs
 
 _WORD = re.compile(r"[A-Za-z][A-Za-z-]{3,}|[\u3040-\u30ff\u3400-\u9fff]{2,}|[\uac00-\ud7af]{2,}")
 # Words of instructions that say what to do, not about what.
@@ -28,7 +28,7 @@ class Wanted:
 
     @classmethod
     def from_instructions(cls, instructions: str) -> Wanted:
-        text = clean(instructions)
+        text = without_blobs(clean(instructions))
         words = dict.fromkeys(name.rstrip(".:/-") for name in NAME.findall(text))
         words.update(dict.fromkeys(word for word in _WORD.findall(text) if word.lower() not in _STOP))
         parts = [rf"(?<![A-Za-z0-9_]){re.escape(word)}(?![A-Za-z0-9_])" for word in words if word]

@@ -13,7 +13,7 @@ from compaction_app.engine.values import Situation, Step
 from sessions_app.transcript.boundary import BoundaryDraft, BoundaryKind
 from sessions_app.transcript.messages import MessageKind
 from sessions_app.transcript.tokens import estimate_text
-from sessions_app.transcript.view import summary_content
+from sessions_app.transcript.view import fold, summary_content
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +94,6 @@ def _compact(*, situation: Situation, segment: Segment, budget: int) -> Step:
     attachments = restore_attachments(
         history=history, tail=segment.tail, policy=policy, family=family, room_tokens=room
     )
-    pinned = segment.preserved
-    extra = sum(m.tokens for m in segment.compacted if pinned and pinned.first <= m.position <= pinned.last)
-    shown = kept + extra + summary_tokens + sum(a.tokens for a in attachments)
-    _refuse_what_saves_nothing(situation=situation, shown=shown)
     draft = BoundaryDraft(
         kind=BoundaryKind.FULL,
         covers_to=segment.covers_to,
@@ -105,9 +101,11 @@ def _compact(*, situation: Situation, segment: Segment, budget: int) -> Step:
         summary_tokens=summary_tokens,
         summarizer=result.summarizer,
         instructions=situation.instructions,
-        preserved=pinned,
+        preserved=segment.preserved,
         attachments=attachments,
     )
+    shown = _shown_tokens(situation=situation, draft=draft)
+    _refuse_what_saves_nothing(situation=situation, shown=shown)
     return Step(
         why=_why(segment=segment, attachments=len(attachments), summarizer=result.summarizer),
         tokens_before=situation.tokens,
@@ -115,6 +113,13 @@ def _compact(*, situation: Situation, segment: Segment, budget: int) -> Step:
         draft=draft,
         usage=result.usage,
     )
+
+
+def _shown_tokens(*, situation: Situation, draft: BoundaryDraft) -> int:
+    """What the model would be shown, by the same fold that will read the boundary."""
+    sequence = situation.view.boundary.sequence + 1 if situation.view.boundary else 1
+    boundary = draft.as_boundary(committed_at=situation.last_position, created_at=situation.now, sequence=sequence)
+    return fold(messages=situation.view.messages, boundaries=[boundary], family=situation.family).tokens
 
 
 def _refuse_what_saves_nothing(*, situation: Situation, shown: int) -> None:

@@ -6,15 +6,16 @@ import sys
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.utils import timezone
 
 from compaction_app import actions
 from compaction_app.models import CompactionRun, RunStatus
+from sessions_app.management.base import OneLineCommand
 from sessions_app.management.terminal import Bar, find_session, printable
 
 
-class Command(BaseCommand):
+class Command(OneLineCommand):
     help = "Compacts a session now, with live progress, and prints what came of it."
 
     def add_arguments(self, parser: ArgumentParser) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 import socket
 import threading
 from argparse import ArgumentParser
@@ -11,11 +12,12 @@ from typing import Any
 import uvicorn
 from django.conf import settings
 from django.core.management import call_command
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.db import connections
 
 from compaction_app.management import demo
 from compaction_app.management.embedded import EmbeddedWorker
+from sessions_app.management.base import OneLineCommand
 from sessions_app.policy import Policy
 
 logger = logging.getLogger(__name__)
@@ -24,7 +26,7 @@ SHUTDOWN_SECONDS = 5  # open event streams would otherwise hold Ctrl-C
 STARTUP_SECONDS = 30
 
 
-class Command(BaseCommand):
+class Command(OneLineCommand):
     help = "Migrates the database and serves; without REDIS_URL the worker runs in this process."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -49,6 +51,8 @@ class Command(BaseCommand):
             )
             address = f"http://{host}:{port}"
             threading.Thread(target=self._announce, args=(server, address, options["demo"]), daemon=True).start()
+            # uvicorn shuts down on either signal and then passes it on; this turns the second kind into the first.
+            signal.signal(signal.SIGTERM, signal.default_int_handler)
             try:
                 server.run(sockets=[listener])
             except KeyboardInterrupt:

@@ -7,10 +7,9 @@ from argparse import ArgumentParser
 from collections.abc import Iterator
 from typing import Any
 
-from django.core.management.base import BaseCommand
-
 from sessions_app import selectors
 from sessions_app.catalog import tokenizer_family
+from sessions_app.management.base import OneLineCommand
 from sessions_app.management.terminal import find_session, printable
 from sessions_app.models import Session
 from sessions_app.transcript.analysis import ContextAnalysis, analyze_context
@@ -19,7 +18,7 @@ BAR = 30
 ROWS = 10
 
 
-class Command(BaseCommand):
+class Command(OneLineCommand):
     help = "Prints what fills a session's context now, as a report, or as data with --json. Changes nothing."
 
     def add_arguments(self, parser: ArgumentParser) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
+from sessions_app.management.base import OneLineCommand
 from sessions_app.models import ApiKey
 from sessions_app.services import teams
 
 
-class Command(BaseCommand):
+class Command(OneLineCommand):
     help = "Makes an API key for a team (the team too, if it is not there) and prints it once, alone on the last line."
 
     def add_arguments(self, parser: ArgumentParser) -> None:

@@ -7,9 +7,10 @@ from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.utils import timezone
 
+from sessions_app.management.base import OneLineCommand
 from sessions_app.management.terminal import Bar, printable
 from sessions_app.models import Team
 from sessions_app.selectors import effective_policy
@@ -20,7 +21,7 @@ from sessions_app.transcript.formats import AUTO, READERS
 DEFAULT_TEAM = "default"
 
 
-class Command(BaseCommand):
+class Command(OneLineCommand):
     help = "Imports transcript files. Importing a file again adds only what is new in it."
 
     def add_arguments(self, parser: ArgumentParser) -> None:

@@ -28,6 +28,12 @@ NAME = "claude-code"
 SYNTHETIC_MODEL = "<synthetic>"
 # Lines that name the session, the weightiest last.
 TITLE_FIELDS = {"summary": ("summary", 1), "ai-title": ("aiTitle", 2), "custom-title": ("customTitle", 3)}
+# Side lines that are known to be no messages (facts: transcript formats, section 2, and real files).
+KNOWN_KINDS = frozenset(
+    """agent-color agent-name agent-setting ai-title atis-latch attachment bridge-session content-replacement
+    custom-title file-history-delta file-history-snapshot frame-link last-prompt mode permission-mode pr-link progress
+    queue-operation relocated summary system tag worktree-state""".split()  # noqa: SIM905
+)
 _SESSION_ID = re.compile(rb'"sessionId"\s*:\s*"([^"\\]{1,128})"')
 # PostgreSQL's text can't hold NUL, UTF-8 no lone surrogate; the columns for ids take 128 characters.
 _UNUSABLE_ID = re.compile("[\x00\ud800-\udfff]")
@@ -114,7 +120,11 @@ def _why_unreadable(text: str, error: Exception) -> str:
 
 
 def _read_entry(entry: dict[str, Any], line_number: int) -> Iterator[ParsedLine]:
-    if entry.get("type") not in ("user", "assistant"):
+    kind = entry.get("type")
+    if kind not in ("user", "assistant"):
+        if not isinstance(kind, str) or kind not in KNOWN_KINDS:
+            told = json.dumps(kind)[:60]
+            yield LineProblem(line_number=line_number, reason=f"an unknown kind of line ({told}); kept raw", kept=True)
         yield _note(entry, line_number)
         return
     fault = _message_fault(entry)
@@ -222,8 +232,13 @@ def _boundary(entry: Mapping[str, Any]) -> ImportedBoundary | None:
 
 
 def _parent(entry: Mapping[str, Any]) -> str | None:
-    """The line that this one hangs on; None for a root. A boundary starts a new root and names its past apart."""
-    return _id(entry.get("parentUuid")) or _id(entry.get("logicalParentUuid")) or None
+    """The line that this one hangs on; None for a root, "" where it can't be told.
+
+    A boundary starts a new root and names its past apart.
+    """
+    found = _id(entry.get("parentUuid")) or _id(entry.get("logicalParentUuid"))
+    is_root = "parentUuid" in entry and entry["parentUuid"] is None
+    return found or (None if is_root else "")
 
 
 def _derived_key(entry: Mapping[str, Any], line_number: int) -> str:

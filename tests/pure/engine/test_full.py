@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from compaction_app.engine.attachments import restore_attachments
-from compaction_app.engine.chain import run_chain
+from compaction_app.engine.chain import Trail, run_chain
 from compaction_app.engine.links.full import FULL
 from compaction_app.engine.outcome import CompactionRefused, FailureReason
 from compaction_app.engine.plan import PLANS
@@ -105,6 +105,17 @@ class TestWholeSegment:
         assert segment.preserved is not None
         assert segment.preserved.first == 2
 
+    def test_a_kept_question_does_not_bring_back_what_is_hidden(self) -> None:
+        """The question at 2 was preserved, 3 to 60 are hidden, and what is shown goes on at 61."""
+        talk = Talk().u("go").a(use("Q", "AskUserQuestion", question="which?"))
+        for number in range(80):
+            talk.u(f"meanwhile {number} " * 20).a(f"answer {number} " * 20)
+        shown = [m for m in talk.messages if m.position <= 2 or m.position > 60]
+        segment = whole_segment(messages=shown, tail_tokens=3_000, waiting_tokens=8_000)
+        assert segment is not None
+        assert segment.preserved is not None
+        assert (segment.preserved.first, segment.preserved.last) == (2, 2)
+
     def test_nothing_to_compact_in_one_open_round(self) -> None:
         assert whole_segment(messages=Talk().a(use("open")).messages, tail_tokens=100, waiting_tokens=8_000) is None
 
@@ -139,7 +150,17 @@ class TestFullLink:
             FULL.attempt(situation(long_talk().messages, summarizer=summarizer))
         assert refused.value.reason == FailureReason.NOT_SMALLER
 
-    @pytest.mark.parametrize("bad", ["", "   \n", "all fine", GOOD.replace(heading(6), "")])
+    @pytest.mark.parametrize(
+        "bad",
+        [
+            "",
+            "   \n",
+            "all fine",
+            GOOD.replace(heading(6), ""),
+            "\n".join(heading(number) for number in range(1, 10)),
+            f"```\n{GOOD}\n```",
+        ],
+    )
     def test_t18_a_summary_that_is_none_is_refused(self, bad: str) -> None:
         with pytest.raises(CompactionRefused) as refused:
             FULL.attempt(situation(long_talk().messages, summarizer=FixedSummarizer(text=bad)))
@@ -171,10 +192,18 @@ class TestFullLink:
 
 class TestRunChain:
     def test_stops_at_the_goal_and_keeps_the_trail(self) -> None:
-        trail, after = run_chain(plan=PLANS[Trigger.MANUAL], situation=situation(long_talk().messages))
+        trail: Trail = []
+        after = run_chain(plan=PLANS[Trigger.MANUAL], situation=situation(long_talk().messages), trail=trail)
         assert [name for name, _ in trail] == ["full"]
         assert after.draft is not None
         assert after.tokens == trail[-1][1].tokens_after
+
+    def test_a_refusal_is_a_step_too(self) -> None:
+        trail: Trail = []
+        bad = situation(long_talk().messages, summarizer=FixedSummarizer(text=""))
+        with pytest.raises(CompactionRefused):
+            run_chain(plan=PLANS[Trigger.MANUAL], situation=bad, trail=trail)
+        assert [(name, step.draft, step.reason) for name, step in trail] == [("full", None, FailureReason.NO_SUMMARY)]
 
     def test_every_trigger_has_a_plan(self) -> None:
         assert set(PLANS) == set(Trigger)

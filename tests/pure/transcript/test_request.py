@@ -10,6 +10,7 @@ import pytest
 from sessions_app.transcript.boundary import BoundaryKind
 from sessions_app.transcript.pairing import MISSING_RESULT, ORPHAN_RESULT
 from sessions_app.transcript.request import LEADING_MARKER, MessagesRequest, build_request
+from sessions_app.transcript.rounds import cut_points
 from sessions_app.transcript.validation import validate_messages
 from sessions_app.transcript.view import CLEARED_RESULT, fold
 from tests.build import FAMILY, Talk, boundary, res, text, thinking, use
@@ -148,6 +149,60 @@ class TestBuildRequest:
     def test_malformed_blocks_never_break_it(self, hostile: dict[str, Any]) -> None:
         request_of(Talk().u("go", hostile).a("x", hostile).u(hostile, "more"))
 
+    @pytest.mark.parametrize(
+        "talk",
+        [
+            Talk().u({**text("x"), "foo": 1}).a({**use("a"), "foo": 1}).u(res("a", foo=1)),
+            Talk().u({**text("x"), "citations": [{"type": "char_location"}]}),
+            Talk().u("x").a(use("a")).u(res("a", [{"type": "hologram"}, {"foo": 1}, use("b")])),
+            Talk().u({"type": "image"}, {"type": "document", "source": 5}),
+            Talk().u("x").a({"type": "web_search_tool_result", "tool_use_id": "s1", "content": []}, "y"),
+            Talk().u("x").a(use("a", "a tool, with blanks!" * 20)).u(res("a", is_error="yes")),
+            Talk().u("x").a("y", {"type": "compaction", "content": "c"}),
+            Talk().u("x").a(use("a")).u(res("a", [{**text("y"), "cache_control": {"type": "ephemeral"}}] * 5)),
+            Talk().u({"type": "tool_result", "tool_use_id": {"not": "a string"}, "content": "x"}),
+        ],
+    )
+    def test_odd_blocks_are_sent_in_a_form_that_is_taken(self, talk: Talk) -> None:
+        request_of(talk)
+
+    def test_media_that_can_not_be_sent_is_named_and_not_spelled_out(self) -> None:
+        image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "A" * 100_000}}
+        built = request_of(Talk().u("x").a(image, "y"))
+        assert len(str(built.messages)) < 5_000
+
+    def test_a_repeated_result_is_nobody_elses(self) -> None:
+        talk = Talk().u("go").a(use("X")).u(res("X", "first")).u(res("X", "first")).a("hm").u("more")
+        built = request_of(talk.a(use("X")).u(res("X", "second")).a("done"))
+        results = [b for m in built.messages for b in m["content"] if b["type"] == "tool_result"]
+        assert [r["content"] for r in results] == ["first", "second"]
+        assert 8 not in cut_points(talk.messages)
+
+    def test_a_question_between_two_answers_of_one_id_stays_between_them(self) -> None:
+        built = request_of(Talk().u("q1").a("a1").u("q2").a("a2", same=True))
+        assert [b["text"] for m in built.messages for b in m["content"]] == ["q1", "a1", "q2", "a2"]
+
+    def test_an_orphans_other_parts_are_not_lost(self) -> None:
+        found = {"type": "search_result", "source": "s", "title": "t", "content": [text("IMPORTANT")]}
+        assert "IMPORTANT" in str(request_of(Talk().u("x").u(res("gone", [found]))).messages)
+
+    def test_a_later_result_with_a_cleared_id_is_shown(self) -> None:
+        talk = Talk().u("go").a(use("X")).u(res("X", "old " * 99)).a(use("X")).u(res("X", "new")).a("ok")
+        micro = boundary(0, committed_at=3, kind=BoundaryKind.MICROCOMPACT, cleared_tool_use_ids=frozenset({"X"}))
+        built = request_of(talk, micro)
+        assert [b["content"] for m in built.messages for b in m["content"] if b["type"] == "tool_result"] == [
+            CLEARED_RESULT,
+            "new",
+        ]
+
+    def test_one_id_for_thousands_of_calls_takes_no_longer_than_many_ids(self) -> None:
+        talk = Talk()
+        for _ in range(3_000):
+            talk.a(use("call_0")).u(res("call_0", "x"))
+        assert (
+            len({b["id"] for m in request_of(talk).messages for b in m["content"] if b["type"] == "tool_use"}) == 3_000
+        )
+
 
 class TestValidateMessages:
     """The strict reader finds what the API would refuse; otherwise the tests above could not fail."""
@@ -187,6 +242,41 @@ class TestValidateMessages:
                 "without signature",
             ),
             ([{"role": "user", "content": [thinking()]}], "not allowed in a user message"),
+            ([{"role": "tool", "content": "x"}], "role 'tool'"),
+            ([{"role": "user", "content": [text("x"), 5]}], "something that is no block"),
+            ([{"role": "user", "content": [{**text("x"), "foo": 1}]}], "extra inputs"),
+            ([{"role": "user", "content": [{**text("x"), "citations": [1]}]}], "citations"),
+            ([{"role": "user", "content": [{"type": "image"}]}], "image without source"),
+            (
+                [
+                    {"role": "user", "content": "x"},
+                    {"role": "assistant", "content": [use("A")]},
+                    {"role": "user", "content": [res("A", [thinking()])]},
+                ],
+                "not allowed there",
+            ),
+            (
+                [
+                    {"role": "user", "content": "x"},
+                    {"role": "assistant", "content": [{"type": "web_search_tool_result", "tool_use_id": "s"}]},
+                ],
+                "without its call",
+            ),
+            (
+                [
+                    {"role": "user", "content": "x"},
+                    {"role": "assistant", "content": [text("y"), {"type": "compaction"}]},
+                ],
+                "not the first block",
+            ),
+            (
+                [
+                    {"role": "user", "content": "x"},
+                    {"role": "assistant", "content": [use("A", "two words")]},
+                    {"role": "user", "content": [res("A")]},
+                ],
+                "tool name",
+            ),
             ([{"role": "user", "content": [{**text("x"), "cache_control": {}} for _ in range(5)]}], "cache_control"),
         ],
     )
