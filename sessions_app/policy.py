@@ -277,6 +277,9 @@ class Policy:
 
     # Import
     import_batch_lines: int = _figure(200, unit="lines", low=1, meaning="lines of a transcript that are stored at once")
+    import_batch_bytes: int = _figure(
+        8_000_000, unit="bytes", low=1, meaning="a batch ends after this much, so that long lines do not add up"
+    )
     import_kept_problems: int = _figure(
         1_000, unit="lines", low=1, meaning="lines not understood that a report lists; the rest is counted"
     )

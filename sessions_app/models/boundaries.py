@@ -107,6 +107,8 @@ class CompactBoundary(models.Model):
             sequence=self.pk,
             summary=self.summary,
             summary_tokens=self.summary_tokens,
+            tokens_before=self.tokens_before,
+            tokens_after=self.tokens_after or 0,
             preserved=preserved,
             attachments=tuple(attachment.as_value() for attachment in self.attachments.all()),
             cleared_tool_use_ids=frozenset(self.cleared_tool_use_ids),

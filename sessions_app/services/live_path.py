@@ -8,7 +8,8 @@ their own call, and the next response on one of them (facts: transcript formats,
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from django.utils import timezone
@@ -76,34 +77,38 @@ def _enter_round(*, session: Session, row: Message) -> None:
 
 def _leave(*, session: Session, rows: Sequence[Message], parent: int, at: int) -> bool:
     """Mark the live messages after `parent`, without its own response's lines and their results, as left behind."""
-    stored = list(
-        Message.objects.filter(
-            session=session, position__gt=parent, left_path_at__isnull=True, is_sidechain=False
-        ).order_by("position")
+    live = Message.objects.filter(session=session, left_path_at__isnull=True, is_sidechain=False)
+    new = [r for r in rows if r.position < at and r.left_path_at is None and not r.is_sidechain]
+    later = itertools.chain(
+        live.filter(position__gt=parent).order_by("position").only(*_PLACE).iterator(chunk_size=200),
+        (row for row in new if row.position > parent),
     )
-    new = [r for r in rows if parent < r.position < at and r.left_path_at is None and not r.is_sidechain]
     parent_row = (
         next((r for r in rows if r.position == parent), None)
-        or Message.objects.filter(session=session, position=parent).first()
+        or Message.objects.filter(session=session, position=parent).only(*_PLACE).first()
     )
-    gone = _after_own_round(parent=parent_row, later=[*stored, *new])
-    for row in gone:
-        row.left_path_at = at
-    ids = [row.pk for row in gone if row.pk]
-    Message.objects.filter(pk__in=ids).update(left_path_at=at)
+    first = _first_to_leave(parent=parent_row, later=later)
+    gone = 0
+    if first is not None:
+        gone = live.filter(position__gte=first).update(left_path_at=at)
+        for row in new:
+            if row.position >= first:
+                row.left_path_at = at
+                gone += 1
     # A boundary that covers what was left behind belongs to the abandoned branch.
     of_the_branch = CompactBoundary.objects.filter(session=session, covers_to__gt=parent, reverted_at__isnull=True)
-    undone = of_the_branch.update(reverted_at=timezone.now())
-    return bool(gone) or bool(undone)
+    return bool(of_the_branch.update(reverted_at=timezone.now())) or bool(gone)
 
 
-def _after_own_round(*, parent: Message | None, later: Sequence[Message]) -> list[Message]:
-    """What of the later messages is not part of the parent's own response: neither a line of it nor a result."""
-    if parent is None or parent.is_prompt:
-        return list(later)
-    round_id = parent.message_id if parent.role == Role.ASSISTANT else None
-    for index, row in enumerate(later):
-        other_response = row.role == Role.ASSISTANT and (round_id is None or row.message_id != round_id)
-        if row.is_prompt or other_response:
-            return list(later[index:])
-    return []
+# What tells a message's place in its round.
+_PLACE = ("position", "role", "message_id", "is_prompt", "session_id")
+
+
+def _first_to_leave(*, parent: Message | None, later: Iterable[Message]) -> int | None:
+    """Where the later messages stop to be the parent's own response: neither a line of it nor a result of its calls."""
+    own_id = parent.message_id if parent and parent.role == Role.ASSISTANT else None
+    for row in later:
+        other_response = row.role == Role.ASSISTANT and (own_id is None or row.message_id != own_id)
+        if parent is None or parent.is_prompt or row.is_prompt or other_response:
+            return row.position
+    return None

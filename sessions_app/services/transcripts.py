@@ -73,8 +73,8 @@ def import_transcript(
 
     The session is the one that the file names; what it holds already is left as it is. Raises ImportRefused.
     """
-    reader = choose_reader(stream=stream, format_name=format_name)
-    external_id = _external_id(stream=stream, name=name, reader=reader)
+    reader = choose_reader(stream=stream, format_name=format_name, line_bytes=policy.import_line_bytes)
+    external_id = _external_id(stream=stream, name=name, reader=reader, line_bytes=policy.import_line_bytes)
     stream.seek(0)
     with transaction.atomic():
         session, created = Session.objects.get_or_create(
@@ -84,19 +84,19 @@ def import_transcript(
         job = _Import(report=report, reader=reader, policy=policy, now=now)
         lock_session(session_id=session.pk)
         for line in _lines(stream=stream, limit=policy.import_line_bytes, progress=progress):
-            job.take(_parse(reader, line))
+            job.take(_parse(reader, line), size=len(line.raw))
         job.finish()
         if not Message.objects.filter(session=session).exists():
             raise ImportRefused(_nothing_found(job.report.problems))
     return job.report
 
 
-def choose_reader(*, stream: IO[bytes], format_name: str) -> ModuleType:
+def choose_reader(*, stream: IO[bytes], format_name: str, line_bytes: int) -> ModuleType:
     """The module that reads this file. Raises ImportRefused with what is wrong: empty, binary, not JSON, unknown."""
     if format_name != AUTO and format_name not in READERS:
         raise ImportRefused(f"format {format_name!r} is not known; known are {', '.join([AUTO, *READERS])}")
     stream.seek(0)
-    objects = _first_objects(stream)
+    objects = _first_objects(stream, line_bytes)
     if format_name != AUTO:
         return READERS[format_name]
     for reader in READERS.values():
@@ -105,7 +105,7 @@ def choose_reader(*, stream: IO[bytes], format_name: str) -> ModuleType:
     raise ImportRefused(f"none of the known transcript formats ({', '.join(READERS)})")
 
 
-def _first_objects(stream: IO[bytes]) -> list[Mapping[str, Any]]:
+def _first_objects(stream: IO[bytes], line_bytes: int) -> list[Mapping[str, Any]]:
     head = stream.read(64 * 1024)
     if not head.strip():
         raise ImportRefused("the file is empty")
@@ -113,9 +113,9 @@ def _first_objects(stream: IO[bytes]) -> list[Mapping[str, Any]]:
         raise ImportRefused("a binary file, not a transcript")
     stream.seek(0)
     objects = []
-    for raw in itertools.islice(stream, SNIFFED_LINES):
+    for line in itertools.islice(_lines(stream=stream, limit=line_bytes), SNIFFED_LINES):
         try:
-            value, _ = json.JSONDecoder().raw_decode(raw.decode("utf-8-sig").lstrip())
+            value, _ = json.JSONDecoder().raw_decode(line.raw.decode("utf-8-sig").lstrip())
         except (ValueError, RecursionError):
             value = None
         if isinstance(value, Mapping):
@@ -125,7 +125,7 @@ def _first_objects(stream: IO[bytes]) -> list[Mapping[str, Any]]:
     return objects
 
 
-def _external_id(*, stream: IO[bytes], name: str, reader: ModuleType) -> str:
+def _external_id(*, stream: IO[bytes], name: str, reader: ModuleType, line_bytes: int) -> str:
     """The session's id: the file's name where that is one (clients name the file so), else the last id in it.
 
     The first lines of a continued session may carry the id of the session before it.
@@ -137,8 +137,8 @@ def _external_id(*, stream: IO[bytes], name: str, reader: ModuleType) -> str:
         pass
     stream.seek(0)
     last = None
-    for raw in stream:
-        last = reader.session_id_of(line=raw) or last
+    for line in _lines(stream=stream, limit=line_bytes):
+        last = reader.session_id_of(line=line.raw) or last
     return last or storable_text(stem)[:255]
 
 
@@ -149,7 +149,7 @@ class _Line:
     too_long: bool = False
 
 
-def _lines(*, stream: IO[bytes], limit: int, progress: Progress | None) -> Iterator[_Line]:
+def _lines(*, stream: IO[bytes], limit: int, progress: Progress | None = None) -> Iterator[_Line]:
     number = 0
     while raw := stream.readline(limit):
         number += 1
@@ -189,10 +189,13 @@ class _Import:
         self.policy = policy
         self.now = now
         self.batch: list[TranscriptMessage | TranscriptNote] = []
+        self.batch_bytes = 0
         self.title, self.title_rank = "", 0
         self.last_position = 0
 
-    def take(self, parsed: Sequence[ParsedLine]) -> None:
+    def take(self, parsed: Sequence[ParsedLine], *, size: int) -> None:
+        """One line of `size` bytes. A batch ends by lines or by bytes, whichever comes first."""
+        self.batch_bytes += size
         for item in parsed:
             if isinstance(item, LineProblem):
                 self._note_problem(item)
@@ -202,7 +205,8 @@ class _Import:
                 self.title, self.title_rank = item.title, item.title_rank
             # A boundary changes how everything after it is counted, so nothing may share its batch.
             ends = item.boundary if isinstance(item, TranscriptNote) else item.kind == MessageKind.COMPACT_SUMMARY
-            if ends or len(self.batch) >= self.policy.import_batch_lines:
+            full = self.batch_bytes >= self.policy.import_batch_bytes
+            if ends or full or len(self.batch) >= self.policy.import_batch_lines:
                 self.flush()
 
     def _note_problem(self, problem: LineProblem) -> None:
@@ -221,7 +225,7 @@ class _Import:
             self.session.save(update_fields=["title"])
 
     def flush(self) -> None:
-        batch, self.batch = self.batch, []
+        batch, self.batch, self.batch_bytes = self.batch, [], 0
         if not batch:
             return
         parents = _Parents(session=self.session, batch=batch)

@@ -71,6 +71,9 @@ class Boundary:
     sequence: int = 0
     summary: str | None = None
     summary_tokens: int = 0
+    # The whole context before and after, to tell which of them a response was made from.
+    tokens_before: int = 0
+    tokens_after: int = 0
     # Content blocks that stand for the summary as they are (a provider's signed block); else the text is wrapped.
     summary_blocks: tuple[ContentBlock, ...] = ()
     preserved: PreservedSegment | None = None

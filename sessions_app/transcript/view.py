@@ -201,10 +201,30 @@ def _mark_stale(*, items: Sequence[ViewItem], head: Boundary | None, micro: Sequ
     marked, after_summary = [], False
     changed_at = next((item.position for item in items if item.cleared), None)
     settled = max((b.committed_at for b in micro), default=0)
+    bound_to = _bound_to_old_prefix(items=items, head=head) if head else 0
     for item in items:
         after_summary = after_summary or (head is not None and item.position == 0)
-        behind_summary = after_summary and head is not None and item.position <= head.committed_at
+        behind_summary = after_summary and head is not None and item.position <= bound_to
         behind_cleared = changed_at is not None and changed_at < item.position <= settled
         stale = item.role == Role.ASSISTANT and item.position > 0 and (behind_summary or behind_cleared)
         marked.append(replace(item, stale_thinking=True) if stale else item)
     return tuple(marked)
+
+
+def _bound_to_old_prefix(*, items: Sequence[ViewItem], head: Boundary) -> int:
+    """The last position whose thinking belongs to the context before the boundary.
+
+    A request that was under way when the boundary was written was made from the old context, and its response arrives
+    after it; the size of its prompt tells (nearer to what the context was before than to what it is since).
+    """
+    last, response = head.committed_at, None
+    for item in items:
+        if item.position <= head.committed_at or item.role != Role.ASSISTANT or item.message is None:
+            continue
+        if response is not None and item.message_id != response:
+            break
+        usage = item.message.usage
+        if usage is None or 2 * usage.prompt_tokens <= head.tokens_before + head.tokens_after:
+            break
+        last, response = item.position, item.message_id
+    return last

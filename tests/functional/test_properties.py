@@ -100,7 +100,8 @@ def test_history_append_compact_request(first: list[IncomingMessage], second: li
         if run.status == RunStatus.SUCCEEDED:
             assert after.tokens < before.tokens
         else:
-            assert run.failure_reason in ("nothing_to_compact", "not_smaller")
+            # no_summary: nothing in it that a summary could tell, say injected text alone
+            assert run.failure_reason in ("nothing_to_compact", "not_smaller", "no_summary")
             assert after == before, "a failure changes nothing"
         session.refresh_from_db()
         assert session.view_tokens == after.tokens

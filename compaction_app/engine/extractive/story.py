@@ -128,9 +128,16 @@ def _add_user(story: Story, at: int, message: Message, open_calls: dict[str, Cal
         if "\x1b" in raw:
             call.styled = frozenset(plain(line).strip() for line in raw.split("\n") if "\x1b" in line)
         call.is_error = block.get("is_error") is True
-    text = clean(human_text(message))
+    text, mark = clean(human_text(message)), _media_mark(message)
+    text = f"{text} {mark}" if text and mark else text or mark
     if text.strip():
         story.users.append(Said(at=at, position=message.position, text=text))
+
+
+def _media_mark(message: Message) -> str:
+    """What the human showed besides words: it can't stand in a text, but that it was there can."""
+    kinds = dict.fromkeys(block.get("type") for block in message.blocks if block.get("type") in ("image", "document"))
+    return f"[with {' and '.join(str(kind) for kind in kinds)}]" if kinds and not message.is_meta else ""
 
 
 def _limited(text: str, policy: Policy) -> str:

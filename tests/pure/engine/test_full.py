@@ -10,6 +10,7 @@ import pytest
 
 from compaction_app.engine.attachments import restore_attachments
 from compaction_app.engine.chain import Trail, run_chain
+from compaction_app.engine.extractive import summarize
 from compaction_app.engine.links.full import FULL
 from compaction_app.engine.outcome import CompactionRefused, FailureReason
 from compaction_app.engine.plan import PLANS
@@ -188,6 +189,16 @@ class TestFullLink:
     def test_a_usage_that_is_reported_far_too_small_does_not_stand_in_the_way(self) -> None:
         told = replace(situation(long_talk().messages), tokens=100)
         assert FULL.attempt(told).draft is not None
+
+
+def test_a_picture_leaves_its_mark_in_the_summary() -> None:
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
+    talk = long_talk(3).u("see this", image).a("I see").u(image).a("and this")
+    text = summarize(
+        request=SummaryRequest(history=talk.messages, tail=(), budget_tokens=2_000, family=FAMILY, policy=Policy())
+    )
+    assert "see this [with image]" in text
+    assert "- [with image]" in text
 
 
 class TestRunChain:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from sessions_app.transcript.boundary import BoundaryKind
+from sessions_app.transcript.messages import Usage
 from sessions_app.transcript.pairing import MISSING_RESULT, ORPHAN_RESULT
 from sessions_app.transcript.request import LEADING_MARKER, MessagesRequest, build_request
 from sessions_app.transcript.rounds import cut_points
@@ -107,6 +108,14 @@ class TestBuildRequest:
         kept = [block["type"] for message in built.messages for block in message["content"]]
         assert kept.count("thinking") == 1
         assert built.messages[-1]["content"] == [thinking(), text("new")]
+
+    def test_thinking_of_a_response_that_was_under_way_is_dropped_too(self) -> None:
+        """Its prompt was as large as the context before: it was made from that, though it came after."""
+        for prompt, kept in ((150_000, 0), (20_000, 1)):
+            talk = Talk().u("old").a("old answer").u("go").a("kept tail").u("new")
+            talk.a(thinking(), text("late"), usage=Usage(input_tokens=prompt))
+            built = request_of(talk, boundary(2, committed_at=5, tokens_before=160_000, tokens_after=20_000))
+            assert [b["type"] for m in built.messages for b in m["content"]].count("thinking") == kept
 
     def test_stored_cache_markers_are_left_out(self) -> None:
         marked = {**text("go"), "cache_control": {"type": "ephemeral"}}
