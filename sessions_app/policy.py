@@ -126,10 +126,6 @@ class Policy:
         high=0.95,
         meaning="attachments stop where the context would pass this share of before",
     )
-    least_reclaim_share: float = _figure(
-        0.05, unit="share", low=0, high=0.9, meaning="a compaction that frees less counts as ineffective (decision 9)"
-    )
-
     summary_least_tokens: int = _figure(
         130, unit="tokens", low=1, meaning="nine headings alone take about this much; with less there is no summary"
     )

@@ -90,9 +90,3 @@ def covered_history(*, session: Session, up_to: int, most_messages: int) -> list
         older_prompts = live.filter(is_prompt=True, position__lt=newest[-1].position).order_by("-position")
         newest += list(older_prompts[:most_messages])
     return [row.as_value() for row in reversed(newest)]
-
-
-def history_page(*, session: Session, after: int, limit: int) -> list[Message]:
-    """Stored messages from a position on, oldest first: a range read, no count."""
-    rows = Message.objects.filter(session=session, position__gt=after).order_by("position")
-    return list(rows[:limit])

@@ -43,6 +43,8 @@ class Message(models.Model):
     is_meta = models.BooleanField(default=False)
     is_sidechain = models.BooleanField(default=False)
     is_prompt = models.BooleanField(default=False, help_text="typed by a person")
+    # Position of the message that it hangs on, as the live path was followed; 0: on nothing.
+    path_parent = models.PositiveIntegerField(null=True, blank=True)
     # Position of the message that took the conversation to another branch; null while on the live path.
     left_path_at = models.PositiveIntegerField(null=True, blank=True)
     sent_at = models.DateTimeField(null=True, blank=True)

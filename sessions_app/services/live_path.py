@@ -38,9 +38,10 @@ def follow(
     positions = {uuid: position for uuid, (_, position) in known.items()}
     for row in rows:
         positions[row.uuid] = row.position
+        parent = _parent_position(entry=entries[row.uuid], positions=positions)
+        row.path_parent = session.leaf_position if parent is None else parent
         if row.is_sidechain:
             continue
-        parent = _parent_position(entry=entries[row.uuid], positions=positions)
         if (
             parent is not None
             and parent < session.leaf_position
@@ -76,32 +77,85 @@ def _enter_round(*, session: Session, row: Message) -> None:
 
 
 def _leave(*, session: Session, rows: Sequence[Message], parent: int, at: int) -> bool:
-    """Mark the live messages after `parent`, without its own response's lines and their results, as left behind."""
+    """Go back to `parent`: mark the live messages after it as left behind, but its own response's lines and results.
+
+    Where `parent` was left behind itself, its branch comes back, and what leaves is what came after their fork.
+    """
     live = Message.objects.filter(session=session, left_path_at__isnull=True, is_sidechain=False)
-    new = [r for r in rows if r.position < at and r.left_path_at is None and not r.is_sidechain]
+    new = [r for r in rows if r.position < at and not r.is_sidechain]
+    parent_row = _row_at(session=session, rows=rows, position=parent)
+    branch: set[int] = set()
+    if parent_row is not None and parent_row.left_path_at is not None:
+        branch, parent = _abandoned_branch(session=session, new=new, tip=parent)
+        parent_row = _row_at(session=session, rows=rows, position=parent)
     later = itertools.chain(
         live.filter(position__gt=parent).order_by("position").only(*_PLACE).iterator(chunk_size=200),
-        (row for row in new if row.position > parent),
-    )
-    parent_row = (
-        next((r for r in rows if r.position == parent), None)
-        or Message.objects.filter(session=session, position=parent).only(*_PLACE).first()
+        (row for row in new if row.position > parent and row.left_path_at is None),
     )
     first = _first_to_leave(parent=parent_row, later=later)
     gone = 0
     if first is not None:
         gone = live.filter(position__gte=first).update(left_path_at=at)
-        for row in new:
-            if row.position >= first:
-                row.left_path_at = at
-                gone += 1
+        for row in (row for row in new if row.position >= first and row.left_path_at is None):
+            row.left_path_at, gone = at, gone + 1
+    _bring_back(session=session, new=new, branch=branch)
     # A boundary that covers what was left behind belongs to the abandoned branch.
     of_the_branch = CompactBoundary.objects.filter(session=session, covers_to__gt=parent, reverted_at__isnull=True)
-    return bool(of_the_branch.update(reverted_at=timezone.now())) or bool(gone)
+    undone = of_the_branch.update(reverted_at=timezone.now())
+    _stand_at_end(session=session, new=new)
+    return bool(gone or undone or branch)
+
+
+def _row_at(*, session: Session, rows: Sequence[Message], position: int) -> Message | None:
+    found = next((row for row in rows if row.position == position), None)
+    return found or Message.objects.filter(session=session, position=position).only(*_PLACE).first()
+
+
+def _abandoned_branch(*, session: Session, new: Sequence[Message], tip: int) -> tuple[set[int], int]:
+    """Positions of the branch that ends at `tip`, and where it forks off the live path (0: at no message).
+
+    All entries of its responses belong to it, and the results of their calls.
+    """
+    stored = Message.objects.filter(session=session, left_path_at__isnull=False, is_sidechain=False).only(*_PLACE)
+    left = {row.position: row for row in itertools.chain(stored.iterator(chunk_size=200), new) if row.left_path_at}
+    branch: set[int] = set()
+    at = tip
+    while at in left and at not in branch:
+        branch.add(at)
+        at = left[at].path_parent or 0
+    ids = {left[position].message_id for position in branch if left[position].role == Role.ASSISTANT} - {None}
+    branch |= {p for p, row in left.items() if row.role == Role.ASSISTANT and row.message_id in ids}
+    branch |= {
+        p for p, row in left.items() if row.role == Role.USER and not row.is_prompt and row.path_parent in branch
+    }
+    return branch, at
+
+
+def _bring_back(*, session: Session, new: Sequence[Message], branch: set[int]) -> None:
+    positions = sorted(branch)
+    for start in range(0, len(positions), 500):  # well below the number of variables that SQLite takes
+        part = positions[start : start + 500]
+        Message.objects.filter(session=session, position__in=part).update(left_path_at=None)
+    for row in new:
+        if row.position in branch:
+            row.left_path_at = None
+
+
+def _stand_at_end(*, session: Session, new: Sequence[Message]) -> None:
+    """The last response and prompt of the path as it is now, so that what comes next is judged by these."""
+    live = Message.objects.filter(session=session, left_path_at__isnull=True, is_sidechain=False)
+    fresh = [row for row in new if row.left_path_at is None]
+    responses = [row for row in fresh if row.role == Role.ASSISTANT]
+    response = responses[-1] if responses else live.filter(role=Role.ASSISTANT).order_by("-position").first()
+    prompts = [row for row in fresh if row.is_prompt]
+    prompt = prompts[-1] if prompts else live.filter(is_prompt=True).order_by("-position").first()
+    session.round_position = response.position if response else 0
+    session.round_message_id = response.message_id if response else None
+    session.last_prompt_position = prompt.position if prompt else 0
 
 
 # What tells a message's place in its round.
-_PLACE = ("position", "role", "message_id", "is_prompt", "session_id")
+_PLACE = ("position", "role", "message_id", "is_prompt", "session_id", "left_path_at", "path_parent")
 
 
 def _first_to_leave(*, parent: Message | None, later: Iterable[Message]) -> int | None:

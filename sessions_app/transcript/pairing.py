@@ -39,12 +39,6 @@ class Repair:
     tool_use_id: str
 
 
-def dangling_tool_uses(turns: Sequence[Turn]) -> list[str]:
-    """Ids of calls that no result answers, in order."""
-    answers = _answers(turns)
-    return [block["id"] for turn in turns for block in _uses(turn) if id(block) not in answers]
-
-
 def ensure_pairing(turns: Sequence[Turn]) -> tuple[list[Turn], list[Repair]]:
     """The turns with every call answered in the next turn, results first and in the order of the calls.
 

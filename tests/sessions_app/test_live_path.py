@@ -80,6 +80,24 @@ class TestLivePath:
         assert live(session) == ["1", "2", "3"]
         assert session.last_position == 5
 
+    @pytest.mark.parametrize("together", [True, False])
+    def test_going_back_to_an_abandoned_branch_brings_it_back(self, together: bool) -> None:
+        session = make_session()
+        entries = [
+            user("1", uuid="1"),
+            assistant("2", uuid="2", parent_uuid="1", message_id="a"),
+            user("3", uuid="3", parent_uuid="2"),
+            assistant([use("X")], uuid="4", parent_uuid="3", message_id="b"),
+            user([res("X")], uuid="5", parent_uuid="4"),
+            user("other", uuid="6", parent_uuid="2"),
+            assistant("7", uuid="7", parent_uuid="6", message_id="c"),
+            user("on with three", uuid="8", parent_uuid="4"),
+        ]
+        for part in [entries] if together else [[one] for one in entries]:
+            append(session, *part)
+        assert live(session) == ["1", "2", "3", "4", "5", "8"]
+        assert session.view_tokens == selectors.context_view(session=session).tokens
+
     def test_a_rewind_that_only_undoes_a_boundary_is_counted(self) -> None:
         session = make_session()
         append(session, user("1", uuid="1"), assistant("2", uuid="2", parent_uuid="1", message_id="a"))

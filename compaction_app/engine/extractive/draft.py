@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from compaction_app.engine.extractive.text import fence
@@ -158,8 +157,3 @@ class Draft:
             if self.cost(text) <= self.budget:
                 return text
         return ""
-
-
-def fill(draft: Draft, group: Group, lines: Sequence[str]) -> int:
-    """Add the lines that fit, in order, passing over those that don't; how many were added."""
-    return sum(draft.add(group, line) for line in lines)
