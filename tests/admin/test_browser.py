@@ -144,6 +144,7 @@ class TestInTheBrowser:
         assert tab.troubles == []
 
     def test_a_run_that_waits_refreshes_itself(self, watched: Any, session: Session) -> None:
+        append(session, user("something new"))
         run = actions.request_compaction(session=session, instructions="", now=NOW)
         tab = watched()
         tab.open(f"/admin/compaction_app/compactionrun/{run.pk}/change/")
