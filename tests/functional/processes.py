@@ -66,6 +66,13 @@ class Served:
             assert time.monotonic() < deadline, "\n".join(self.lines)
             time.sleep(0.05)
 
+    def stop(self, number: int) -> int:
+        """Send a signal; the exit code once everything that was printed is read."""
+        self.process.send_signal(number)
+        code = self.process.wait(timeout=30)
+        self._reader.join(timeout=10)
+        return code
+
     def value(self, label: str) -> str:
         """The word after a label, as in "API key    cmp_…"."""
         [line] = [line for line in self.lines if line.strip().startswith(label)]

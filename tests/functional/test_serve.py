@@ -7,7 +7,12 @@ import signal
 import sqlite3
 from pathlib import Path
 
-from tests.functional.processes import serving
+from tests.functional.processes import Served, serving
+
+
+def password_of(served: Served) -> str:
+    [line] = [line for line in served.lines if "password" in line]
+    return line.split("password")[1].strip()
 
 
 def counts(data_dir: Path) -> dict[str, int]:
@@ -46,18 +51,17 @@ def test_the_demonstration_from_nothing_and_again(tmp_path: Path) -> None:
         context = json.loads(body)
         assert (status, context["boundary"] is not None) == (200, True)
         assert context["tokens"] < 50_000
-        password = served.value("Admin")
-        served.process.send_signal(signal.SIGINT)
-        assert served.process.wait(timeout=30) == 0
+        password = password_of(served)
+        assert served.stop(signal.SIGINT) == 0
     first = counts(tmp_path)
     assert first["sessions_app_message"] >= 400
     assert first["sessions_app_compactboundary"] == 1
     with serving(tmp_path, "--demo") as served:
         served.wait_for("Serving.")
         assert served.value("API key") == key
-        assert served.value("Admin") == password.replace(password, served.value("Admin"))
-        served.process.send_signal(signal.SIGINT)
-        assert served.process.wait(timeout=30) == 0
+        assert password_of(served) == password
+        assert served.stop(signal.SIGTERM) == 0
+        assert "stopped" in served.lines, "the signal of a service manager is an orderly stop too"
     assert counts(tmp_path) == first
 
 
