@@ -110,3 +110,15 @@ def test_every_dependency_says_what_it_is_for() -> None:
         lines = [line for line in (ROOT / file).read_text().splitlines() if line and not line.startswith("#")]
         assert lines
         assert all("==" in line and " # " in line for line in lines)
+
+
+def test_the_compose_file_is_one() -> None:
+    """Against the Compose specification; no engine is needed, and the schema ships with the checker."""
+    done = subprocess.run(
+        [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", "docker-compose.yml"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -6,6 +6,7 @@ import logging
 import signal
 import socket
 import threading
+import warnings
 from argparse import ArgumentParser
 from typing import Any
 
@@ -36,6 +37,8 @@ class Command(OneLineCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         host, port = options["host"], _port(options["port"])
+        # WhiteNoise hands out its (small, local) files as plain iterators; Django says so at each first file.
+        warnings.filterwarnings("ignore", message="StreamingHttpResponse must consume synchronous iterators")
         with _listen(host=host, port=port) as listener:
             self.stdout.write("preparing the database …")
             call_command("migrate", interactive=False, verbosity=0)
