@@ -5,13 +5,17 @@ Apart from errors.py, because REST framework loads the parsers, which raise thes
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from django.core.exceptions import RequestDataTooBig
+from django.db import OperationalError
 from rest_framework import status
 from rest_framework.exceptions import APIException
 
 from compaction_app import actions
+
+logger = logging.getLogger(__name__)
 
 
 class ApiError(APIException):
@@ -45,6 +49,14 @@ class BodyTooLarge(ApiError):
     default_code = "body_too_large"
 
 
+class Busy(ApiError):
+    """The database does not answer in time; nothing was stored, and the same call may be sent again."""
+
+    status_code = status.HTTP_503_SERVICE_UNAVAILABLE
+    default_code = "busy"
+    wait = 5  # seconds; becomes Retry-After
+
+
 def translate(exc: Exception) -> Exception:
     """The API's error for one that a lower layer raised; others are given back as they are."""
     if isinstance(exc, actions.UuidConflict):
@@ -55,4 +67,7 @@ def translate(exc: Exception) -> Exception:
         return RunActive(f"Run {run} of this session is not finished ({exc.run.status}).", run=run)
     if isinstance(exc, RequestDataTooBig):
         return BodyTooLarge("The request's body is too large.")
+    if isinstance(exc, OperationalError):
+        logger.error("the database does not answer: %s", type(exc).__name__)
+        return Busy("The database is busy. Nothing was stored; try again.")
     return exc

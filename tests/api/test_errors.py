@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from django.core.handlers.asgi import ASGIRequest
+from django.db import OperationalError
 from rest_framework.exceptions import Throttled
 
 from compaction_app import selectors
@@ -145,6 +146,17 @@ class TestServer:
         assert (answer.status_code, errors(answer)) == (500, [("error", None)])
         assert b"secret" not in answer.content
         assert b"Zero" not in answer.content
+
+    def test_a_database_that_is_locked_is_503_and_may_be_tried_again(
+        self, api: Api, session: Session, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def locked(**_: Any) -> None:
+            raise OperationalError("database is locked")
+
+        monkeypatch.setattr(selectors, "token_state", locked)
+        answer = api.read(f"sessions/{session.uuid}/token-state/")
+        assert (answer.status_code, errors(answer)) == (503, [("busy", None)])
+        assert answer.headers["Retry-After"] == "5"
 
     def test_a_bug_outside_a_view_has_the_same_shape(self, api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
         def boom(*_: Any) -> None:
