@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from sessions_app.catalog import TokenizerFamily
-from sessions_app.transcript.messages import ContentBlock, Role, content_blocks, human_text
+from sessions_app.transcript.messages import ContentBlock, Role, content_blocks, human_text, tool_uses
 from sessions_app.transcript.tokens import estimate_block
 from sessions_app.transcript.view import ContextView, ViewItem
 
@@ -47,6 +47,7 @@ class ContextAnalysis:
     view_tokens: int = 0
     messages: int = 0
     roles: dict[str, int] = field(default_factory=lambda: {"user": 0, "assistant": 0, "system": 0})
+    thinking_tokens: int = 0
     prompts_tokens: int = 0
     summary_tokens: int = 0
     attachments_tokens: int = 0
@@ -61,7 +62,10 @@ class ContextAnalysis:
 def analyze_context(*, view: ContextView, family: TokenizerFamily) -> ContextAnalysis:
     """Who takes how much of the view. Roles count without tool calls and results, which are the tools' own."""
     found = ContextAnalysis(view_tokens=view.tokens, messages=len(view.messages))
-    calls: dict[str, ContentBlock] = {}
+    # A result may stand before its use, so the uses are known first.
+    calls = {
+        block["id"]: block for item in view.items if item.role == Role.ASSISTANT for block in tool_uses(item.content)
+    }
     tools: dict[str, ToolShare] = {}
     reads: dict[str, list[int]] = defaultdict(list)
     for item in view.items:
@@ -101,7 +105,6 @@ def _count_block(
         share = _share(tools, block)
         share.calls += 1
         share.request_tokens += tokens
-        calls[str(block.get("id"))] = block
     elif block.get("type") == "tool_result":
         call = calls.get(str(block.get("tool_use_id")), {})
         _share(tools, call).result_tokens += tokens
@@ -109,7 +112,10 @@ def _count_block(
         if call.get("name") == "Read" and path:
             reads[path].append(tokens)
     else:
-        found.roles[item.role.value] += tokens
+        if block.get("type") in ("thinking", "redacted_thinking"):
+            found.thinking_tokens += tokens
+        else:
+            found.roles[item.role.value] += tokens
 
 
 def _share(tools: dict[str, ToolShare], call: ContentBlock) -> ToolShare:

@@ -15,8 +15,8 @@ from compaction_app.models import CompactionRun
 from compaction_app.services.runs import claim, queue_run
 from sessions_app.models import ApiKey, Message, Session, Team
 from sessions_app.services.teams import key_owner
-from tests.build import res
-from tests.factories import NOW, append, make_session, make_team, turns
+from tests.build import res, thinking, use
+from tests.factories import NOW, append, assistant, make_session, make_team, turns, user
 from tests.transcript_lines import file_of, human, reply
 
 pytestmark = pytest.mark.django_db
@@ -171,6 +171,15 @@ class TestAnalyzeContext:
             + sum(t["request_tokens"] + t["result_tokens"] for t in data["tools"])
         )
         assert abs(parts - session.view_tokens) <= 0.05 * session.view_tokens
+
+    def test_thinking_is_told_apart_and_early_results_find_their_call(self) -> None:
+        import json
+
+        session = make_session()
+        append(session, user([res("A", "early " * 50)]), assistant([thinking("x " * 200), use("A", "Grep")]))
+        data = json.loads(run("analyze_context", str(session.uuid), "--json")[0])
+        assert data["thinking_tokens"] > 100
+        assert [tool["name"] for tool in data["tools"]] == ["Grep"]
 
     def test_repeated_reads_of_a_file_are_counted(self) -> None:
         import json

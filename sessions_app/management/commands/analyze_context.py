@@ -55,6 +55,7 @@ def _report(session: Session, found: ContextAnalysis) -> Iterator[str]:
         ("attachments", found.attachments_tokens),
         ("user texts", found.roles["user"]),
         ("assistant texts", found.roles["assistant"]),
+        ("thinking", found.thinking_tokens),
         *((f"tool {tool.name}: calls", tool.request_tokens) for tool in found.tools[:ROWS]),
         *((f"tool {tool.name}: results", tool.result_tokens) for tool in found.tools[:ROWS]),
     ]
