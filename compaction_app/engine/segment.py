@@ -22,6 +22,11 @@ class Segment:
     tail: tuple[Message, ...]
     preserved: PreservedSegment | None = None
 
+    @property
+    def preserved_tokens(self) -> int:
+        span = self.preserved
+        return sum(m.tokens for m in self.compacted if span and span.first <= m.position <= span.last)
+
 
 def whole_segment(*, messages: Sequence[Message], tail_tokens: int, waiting_tokens: int) -> Segment | None:
     """Compact all but the newest rounds that fit `tail_tokens`. None when no legal cut leaves anything to compact.

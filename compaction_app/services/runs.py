@@ -31,6 +31,7 @@ from sessions_app import selectors as transcripts
 from sessions_app.catalog import tokenizer_family
 from sessions_app.models import Session
 from sessions_app.policy import Policy
+from sessions_app.services.accounting import sendable_overhead
 from sessions_app.services.append import lock_session
 from sessions_app.services.boundaries import InvalidContext, StaleView, commit_boundary
 from sessions_app.transcript.boundary import BoundaryDraft
@@ -193,7 +194,7 @@ def _situation(*, session: Session, run: CompactionRun, policy: Policy, view: An
     return Situation(
         view=view,
         tokens=session.context_tokens,
-        overhead_tokens=min(session.overhead_tokens, policy.largest_overhead_tokens),
+        overhead_tokens=sendable_overhead(session=session, policy=policy),
         last_position=max(newest, session.last_position),
         policy=policy,
         family=tokenizer_family(session.model),

@@ -11,6 +11,7 @@ from sessions_app.models import Message, Session
 from sessions_app.policy import Policy
 from sessions_app.transcript.messages import MessageKind, Role, Usage
 from sessions_app.transcript.tokens import UsageAnchor
+from sessions_app.transcript.view import is_rendered
 
 
 def count_appended(*, session: Session, rows: Sequence[Message], rewound: bool, now: datetime) -> None:
@@ -37,7 +38,15 @@ def _begin_anew(*, session: Session, rows: Sequence[Message]) -> None:
 
 
 def _is_shown(row: Message) -> bool:
-    return row.kind == MessageKind.NORMAL and not row.is_sidechain and row.left_path_at is None
+    return row.left_path_at is None and is_rendered(row.as_value())
+
+
+def sendable_overhead(*, session: Session, policy: Policy) -> int:
+    """The overhead that counts after a compaction of ours, in tokens.
+
+    What was measured beyond the policy's figure is history that the client never gave, and that is not sent any more.
+    """
+    return min(session.overhead_tokens, policy.largest_overhead_tokens)
 
 
 def recount_view(*, session: Session, view_tokens: int) -> None:

@@ -49,7 +49,7 @@ def commit_boundary(
         _refuse_stale(session=session, draft=draft, expected_head_id=expected_head_id, as_of=as_of)
         boundary = _write(session=session, draft=draft, trigger=trigger, tokens_before=tokens_before, now=now)
         policy = selectors.effective_policy(team=session.team, session=session).policy
-        session.overhead_tokens = min(session.overhead_tokens, policy.largest_overhead_tokens)
+        session.overhead_tokens = accounting.sendable_overhead(session=session, policy=policy)
         _recount(session=session, boundary=boundary)
         view = selectors.context_view(session=session)
         problems = validate_messages(messages=build_request(view=view).messages)

@@ -17,6 +17,7 @@ from django.utils import timezone
 from sessions_app.models import CompactBoundary, Message, Session
 from sessions_app.services.incoming import IncomingMessage
 from sessions_app.transcript.messages import Role, tool_results
+from sessions_app.transcript.rounds import starts_round
 
 
 @dataclass(slots=True)
@@ -70,7 +71,11 @@ def _is_rewind(*, session: Session, row: Message, parent: int) -> bool:
 
 
 def _enter_round(*, session: Session, row: Message) -> None:
-    if row.role == Role.ASSISTANT and (row.message_id is None or row.message_id != session.round_message_id):
+    if starts_round(
+        message=row.as_value(),
+        last_message_id=session.round_message_id,
+        seen_assistant=session.round_position > 0,
+    ):
         session.round_position, session.round_message_id = row.position, row.message_id
     if row.is_prompt:
         session.last_prompt_position = row.position

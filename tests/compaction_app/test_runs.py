@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from django.db import IntegrityError, transaction
 from django.utils import timezone
+from kombu.exceptions import OperationalError
 
 from compaction_app import actions, tasks
 from compaction_app.engine.outcome import RunErrored
@@ -347,6 +348,17 @@ class TestActionsAndTasks:
             session=session, instructions="", now=timezone.now(), listener=lambda stage, fraction: None
         )
         assert (run.pk, run.status) == (waiting.pk, RunStatus.SUCCEEDED)
+
+    def test_a_queue_that_is_down_keeps_the_run_for_the_next_sweep(
+        self, session: Session, monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: Any
+    ) -> None:
+        def down(**_: Any) -> None:
+            raise OperationalError("connection refused")
+
+        monkeypatch.setattr(tasks.compact_session, "delay", down)
+        with django_capture_on_commit_callbacks(execute=True):
+            run = actions.request_compaction(session=session, instructions="", now=timezone.now())
+        assert runs.recover(now=timezone.now()) == [run.pk]
 
     def test_tasks_ignore_what_they_do_not_know(self, session: Session) -> None:
         run = queue(session)

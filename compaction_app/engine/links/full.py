@@ -90,7 +90,8 @@ def _compact(*, situation: Situation, segment: Segment, budget: int) -> Step:
     check_summary(text=result.text)
     situation.progress.report(stage="attachments", fraction=0.9)
     summary_tokens = estimate_text(text=summary_content(summary=result.text), family=family)
-    room = int(situation.tokens * policy.full_target_share) - situation.overhead_tokens - kept - summary_tokens
+    standing = situation.overhead_tokens + kept + segment.preserved_tokens + summary_tokens
+    room = int(situation.tokens * policy.full_target_share) - standing
     attachments = restore_attachments(
         history=history, tail=segment.tail, policy=policy, family=family, room_tokens=room
     )

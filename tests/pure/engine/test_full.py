@@ -116,6 +116,7 @@ class TestWholeSegment:
         assert segment is not None
         assert segment.preserved is not None
         assert (segment.preserved.first, segment.preserved.last) == (2, 2)
+        assert segment.preserved_tokens == talk.messages[1].tokens > 0
 
     def test_nothing_to_compact_in_one_open_round(self) -> None:
         assert whole_segment(messages=Talk().a(use("open")).messages, tail_tokens=100, waiting_tokens=8_000) is None
