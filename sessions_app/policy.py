@@ -135,6 +135,9 @@ class Policy:
 
     # Attachments (S15)
     attached_files: int = _figure(5, unit="files", low=0, meaning="most recently read files restored after compaction")
+    attached_least_tokens: int = _figure(
+        200, unit="tokens", low=0, meaning="where less is left than this, a file or plan is not restored at all"
+    )
     attached_file_tokens: int = _figure(5_000, unit="tokens", low=0, meaning="most that one restored file may take")
     attached_files_tokens: int = _figure(50_000, unit="tokens", low=0, meaning="most that all restored files may take")
     attached_plan_tokens: int = _figure(5_000, unit="tokens", low=0, meaning="most that the restored plan may take")
@@ -265,6 +268,9 @@ class Policy:
 
     # Runs
     lease_seconds: int = _figure(60, unit="seconds", low=5, meaning="a worker that is silent for longer lost its run")
+    progress_seconds: int = _figure(
+        1, unit="seconds", low=0, meaning="progress lands on a run's row at most this often"
+    )
     sweep_seconds: int = _figure(30, unit="seconds", low=1, meaning="pause between sweeps for runs left behind")
     hand_out_again_seconds: int = _figure(
         300, unit="seconds", low=5, meaning="a queued run that nobody took is given to the queue again after this"

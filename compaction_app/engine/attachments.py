@@ -16,7 +16,6 @@ from sessions_app.transcript.view import attachment_content
 READ_TOOLS = frozenset({"Read"})
 WRITE_TOOLS = frozenset({"Write"})
 EDIT_TOOLS = frozenset({"Edit", "MultiEdit", "NotebookEdit"})
-SMALLEST_ATTACHMENT = 200  # tokens; less of a file than this helps nobody
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,21 +40,31 @@ def restore_attachments(
     room = room_tokens
     plan = _plan(history=history, tail=tail)
     if plan:
-        value = _fitted(kind="plan", label="The plan that was approved", text=plan, payload={}, family=family,
-                        most=min(room, policy.attached_plan_tokens))  # fmt: skip
+        most = min(room, policy.attached_plan_tokens)
+        label = "The plan that was approved"
+        value = _fitted(
+            kind="plan",
+            label=label,
+            text=plan,
+            payload={},
+            family=family,
+            most=most,
+            least=policy.attached_least_tokens,
+        )
         if value:
             found.append(value)
             room -= value.tokens
     files_room = min(room, policy.attached_files_tokens)
     for state in _recent_files(history=history, tail=tail)[: policy.attached_files]:
-        value = _file(state, family=family, most=min(files_room, policy.attached_file_tokens))
+        most = min(files_room, policy.attached_file_tokens)
+        value = _file(state, family=family, most=most, least=policy.attached_least_tokens)
         if value:
             found.append(value)
             files_room -= value.tokens
     return tuple(found)
 
 
-def _file(state: FileState, *, family: TokenizerFamily, most: int) -> AttachmentValue | None:
+def _file(state: FileState, *, family: TokenizerFamily, most: int, least: int) -> AttachmentValue | None:
     stale = (
         f"; edited {state.edits_since} times after that, so read it again before relying on it"
         if state.edits_since
@@ -68,14 +77,15 @@ def _file(state: FileState, *, family: TokenizerFamily, most: int) -> Attachment
         payload={"path": state.path, "position": state.position, "edits_since": state.edits_since},
         family=family,
         most=most,
+        least=least,
     )
 
 
 def _fitted(
-    *, kind: str, label: str, text: str, payload: Mapping[str, Any], family: TokenizerFamily, most: int
+    *, kind: str, label: str, text: str, payload: Mapping[str, Any], family: TokenizerFamily, most: int, least: int
 ) -> AttachmentValue | None:
     """The attachment, cut at a line's end with a mark where it is too long; None where too little would be left."""
-    if most < SMALLEST_ATTACHMENT:
+    if most < least:
         return None
 
     def render(lines: Sequence[str], cut: int) -> str:

@@ -40,7 +40,6 @@ from sessions_app.transcript.messages import Message
 logger = logging.getLogger(__name__)
 
 LOST = "worker lost"  # how an attempt ended whose lease ran out
-REPORT_EVERY = timedelta(seconds=1)  # progress lands on the row at most this often
 ProgressListener = Callable[[str, float], None]
 
 
@@ -399,13 +398,14 @@ class RunProgress:
         self.held = held
         self.listener = listener
         self.lease = _lease(run)
+        self.pause = timedelta(seconds=Policy().progress_seconds)
         self.stage = ""
         self.told_at: datetime | None = None
 
     def report(self, *, stage: str, fraction: float) -> None:
         self.tell(stage=stage, fraction=fraction)
         now = timezone.now()
-        if stage == self.stage and self.told_at and now - self.told_at < REPORT_EVERY:
+        if stage == self.stage and self.told_at and now - self.told_at < self.pause:
             return
         self.stage, self.told_at = stage, now
         ours = CompactionRun.objects.filter(pk=self.held.run_id, status=RunStatus.RUNNING, claim_token=self.held.token)

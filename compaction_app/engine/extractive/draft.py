@@ -5,22 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from compaction_app.engine.extractive.text import fence
+from compaction_app.engine.summary import EMPTY_SECTION, SECTIONS, heading
 from sessions_app.catalog import TokenizerFamily
 from sessions_app.policy import Policy
 from sessions_app.transcript.tokens import estimate_text
-
-HEADINGS = (
-    "1. Primary Request and Intent",
-    "2. Key Technical Concepts",
-    "3. Files and Code Sections",
-    "4. Errors and Fixes",
-    "5. Problem Solving",
-    "6. All User Messages",
-    "7. Pending Tasks",
-    "8. Current Work",
-    "9. Optional Next Step",
-)
-NOTHING = "(none recorded)"
 
 
 @dataclass(slots=True)
@@ -52,7 +40,7 @@ class Draft:
         self._groups: list[Group] = []
         self._newline = self.cost("a\na") - self.cost("aa")
         # Where the scaffold would take a large part of the budget, empty sections get no placeholder.
-        self._placeholder = NOTHING
+        self._placeholder = EMPTY_SECTION
         if self.cost(self._render()) > budget_tokens * policy.extract_scaffold_share:
             self._placeholder = ""
         self.left = budget_tokens - self.cost(self._render())
@@ -125,7 +113,7 @@ class Draft:
 
     def _with_placeholders(self) -> str:
         """The text, with the placeholders that were saved at first when they fit after all."""
-        saved, self._placeholder = self._placeholder, NOTHING
+        saved, self._placeholder = self._placeholder, EMPTY_SECTION
         text = self._render()
         if self.cost(text) > self.budget:
             self._placeholder = saved
@@ -142,18 +130,18 @@ class Draft:
 
     def _render(self) -> str:
         parts: list[str] = []
-        for number, heading in enumerate(HEADINGS, start=1):
+        for number in range(1, len(SECTIONS) + 1):
             groups = [group for group in self._groups if group.section == number and group.lines]
             groups.sort(key=lambda group: not group.front)
-            parts.append(f"## {heading}")
+            parts.append(heading(number))
             parts.extend([group.render() for group in groups] or ([self._placeholder] if self._placeholder else []))
-        parts.extend(group.render() for group in self._groups if group.section > len(HEADINGS) and group.lines)
+        parts.extend(group.render() for group in self._groups if group.section > len(SECTIONS) and group.lines)
         return "\n".join(parts)
 
     def _bare(self) -> str:
         """Headings alone; as many as fit when even those are too much."""
-        for count in range(len(HEADINGS), 0, -1):
-            text = "\n".join(f"## {heading}" for heading in HEADINGS[:count])
+        for count in range(len(SECTIONS), 0, -1):
+            text = "\n".join(heading(number) for number in range(1, count + 1))
             if self.cost(text) <= self.budget:
                 return text
         return ""
