@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,27 @@ def choice(*, name: str, default: str, allowed: Collection[str]) -> str:
     if value not in allowed:
         raise BadSetting(name=name, value=value, allowed=f"one of {', '.join(allowed)}")
     return value
+
+
+def figures(*, table: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """The figures of the policy table whose variables are set: name -> value, within the table's own bounds.
+
+    `table`: figure name -> its metadata (sessions_app/figures.py).
+    """
+    found: dict[str, Any] = {}
+    for name, of in table.items():
+        variable = of["env"]
+        if not variable:
+            continue
+        if variable.startswith("!"):
+            value: Any = False if switch(name=variable[1:], default=False) else None
+        elif of["kind"] == "choice":
+            value = choice(name=variable, default="", allowed=of["choices"]) if text(name=variable) else None
+        else:
+            value = integer(name=variable, low=of["low"], high=of["high"])
+        if value is not None:
+            found[name] = value
+    return found
 
 
 def url(*, name: str, schemes: Collection[str]) -> str:

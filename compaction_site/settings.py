@@ -9,7 +9,7 @@ from django.templatetags.static import static
 from django.urls import reverse_lazy
 
 from compaction_site import environment as env
-from sessions_app.policy import Policy
+from sessions_app.policy import FIGURES, Policy
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 DATA_DIR = Path(env.text(name="DATA_DIR", default=str(BASE_DIR / "var")))
@@ -112,12 +112,7 @@ CELERY_BEAT_SCHEDULE = {
 }
 
 # Compaction: the layer "environment" of sessions_app/policy.py, and switches that are no figures.
-COMPACTION_POLICY: dict[str, Any] = {
-    "context_window": env.integer(name="CLAUDE_CODE_AUTO_COMPACT_WINDOW", low=1_000, high=10_000_000),
-    "auto_compact_pct": env.integer(name="CLAUDE_AUTOCOMPACT_PCT_OVERRIDE", low=1, high=100),
-    "compaction_enabled": False if env.switch(name="DISABLE_COMPACT", default=False) else None,
-    "auto_compact_enabled": False if env.switch(name="DISABLE_AUTO_COMPACT", default=False) else None,
-}
+COMPACTION_POLICY: dict[str, Any] = env.figures(table={name: row.metadata for name, row in FIGURES.items()})
 COMPACTION_SUMMARIZER = env.choice(name="COMPACTION_SUMMARIZER", default="auto", allowed=("auto", "extractive"))
 
 REST_FRAMEWORK = {

@@ -8,38 +8,35 @@ the measured page on quality, and the decisions in docs/architecture.md; named p
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import Field, dataclass, field, fields, replace
+from dataclasses import Field, dataclass, fields, replace
 from typing import Any
 
-# Tools whose results may be cleared: what they returned can be had again (S4). An unknown tool is not compactable.
-COMPACTABLE_TOOLS: frozenset[str] = frozenset(
-    {
-        "Read",
-        "Bash",
-        "PowerShell",
-        "Grep",
-        "Glob",
-        "WebSearch",
-        "WebFetch",
-        "Edit",
-        "Write",
-        "MultiEdit",
-        "NotebookEdit",
-    }
+from sessions_app.figures import PolicyError, ToolTable, checked
+from sessions_app.figures import figure as _figure
+
+# Tools whose results may be cleared: what they returned can be had again. The rest keeps what a person or another agent
+# said. An unknown tool is not compactable (S4).
+COMPACTABLE_TOOLS = ToolTable(
+    rules=(
+        ("Read", True),
+        ("Bash", True),
+        ("PowerShell", True),
+        ("Grep", True),
+        ("Glob", True),
+        ("WebSearch", True),
+        ("WebFetch", True),
+        ("Edit", True),
+        ("Write", True),
+        ("MultiEdit", True),
+        ("NotebookEdit", True),
+        ("AskUserQuestion", False),
+        ("Agent", False),
+        ("Task", False),
+    )
 )
 # Tools whose unanswered call waits for a person: the round with the call stays in the context (known failure T8).
 APPROVAL_TOOLS: frozenset[str] = frozenset({"AskUserQuestion", "ExitPlanMode"})
-
-
-class PolicyError(ValueError):
-    """A value for a figure that is not allowed; the message names figure, value and what is allowed."""
-
-
-def _figure(
-    default: Any, *, unit: str, meaning: str, low: float | None = None, high: float | None = None, env: str = ""
-) -> Any:
-    metadata = {"unit": unit, "meaning": meaning, "low": low, "high": high, "env": env}
-    return field(default=default, metadata=metadata)
+CACHE_EDIT_DIALECTS = ("context_management", "cache_edits")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,21 +59,26 @@ class Policy:
     smallest_threshold_share: float = _figure(
         0.5, unit="share", low=0.1, high=1, meaning="floor of every threshold, as a share of the effective window"
     )
-    context_window: int = _figure(
-        0,
+    smallest_effective_share: float = _figure(
+        0.1, unit="share", low=0.01, high=1, meaning="floor of the effective window, as a share of the context window"
+    )
+    context_window: int | None = _figure(
+        None,
+        optional=True,
         unit="tokens",
-        low=0,
+        low=1_000,
         high=10_000_000,
         env="CLAUDE_CODE_AUTO_COMPACT_WINDOW",
-        meaning="context window; 0: the model's own",
+        meaning="context window in place of the model's own; not set: the model's own",
     )
-    auto_compact_pct: int = _figure(
-        0,
+    auto_compact_pct: int | None = _figure(
+        None,
+        optional=True,
         unit="percent",
-        low=0,
+        low=1,
         high=100,
         env="CLAUDE_AUTOCOMPACT_PCT_OVERRIDE",
-        meaning="threshold as a percentage of the effective window; can only lower it; 0: not set",
+        meaning="automatic threshold as a percentage of the effective window; can only lower it",
     )
     compaction_enabled: bool = _figure(
         True, unit="switch", env="!DISABLE_COMPACT", meaning="whether anything may be compacted at all"
@@ -85,9 +87,89 @@ class Policy:
         True, unit="switch", env="!DISABLE_AUTO_COMPACT", meaning="whether compaction may start by itself"
     )
 
+    # Automatic compaction: what counts as a success, and when it stops by itself (S8, S10; decision 9)
+    breaker_failures: int = _figure(
+        3, unit="runs", low=1, meaning="failed runs in a row after which nothing starts by itself any more"
+    )
+    breaker_ineffective: int = _figure(
+        3, unit="runs", low=1, meaning="runs in a row that did not help, after which nothing starts by itself"
+    )
+    breaker_cooldown_seconds: int = _figure(
+        3_600, unit="seconds", low=1, meaning="after this an open breaker allows one automatic try"
+    )
+    least_freed_share: float = _figure(
+        0.05, unit="share", low=0, high=1, meaning="a compaction that frees a smaller share did not help"
+    )
+    auto_retry_tokens: int = _figure(
+        2_000, unit="tokens", low=0, meaning="after a run with nothing to compact the context must grow by this first"
+    )
+    decision_near_share: float = _figure(
+        0.9, unit="share", low=0, high=1, meaning="decisions are kept from this share of the lowest threshold on"
+    )
+
+    # Light links: clearing old tool results (S2, S3, S4; decision 14)
+    compactable_tools: ToolTable = _figure(  # noqa: RUF009
+        COMPACTABLE_TOOLS,
+        unit="tools",
+        meaning="tools whose old results may be cleared; overrides add to the table, patterns such as mcp__* are taken",
+    )
+    time_based_enabled: bool = _figure(
+        True, unit="switch", meaning="whether results are cleared once the prefix cache is cold"
+    )
+    time_based_idle_ms: int = _figure(
+        300_000,
+        unit="milliseconds",
+        low=0,
+        high=2_592_000_000,
+        env="CLAUDE_CODE_TIME_BASED_MC_THRESHOLD_MS",
+        meaning="the prefix cache is cold when the last assistant message is older than this",
+    )
+    time_based_keep_results: int = _figure(
+        5, unit="results", low=0, meaning="most recent compactable results that stay when the cache is cold"
+    )
+    cache_edits_enabled: bool = _figure(
+        True, unit="switch", meaning="whether results are cleared by edits on the API's side"
+    )
+    cache_edit_dialect: str = _figure(
+        "context_management",
+        unit="dialect",
+        choices=CACHE_EDIT_DIALECTS,
+        env="CACHE_EDIT_DIALECT",
+        meaning="how the API is told; cache_edits is refused by the public API",
+    )
+    cache_edit_trigger_results: int = _figure(
+        20, unit="results", low=1, meaning="edits begin when more compactable results than this are shown"
+    )
+    cache_edit_keep_results: int = _figure(
+        5, unit="results", low=0, meaning="most recent compactable results that edits leave alone"
+    )
+    clear_least_tokens: int = _figure(
+        20_000, unit="tokens", low=0, meaning="edits on a warm cache free at least this, so that rewriting it pays"
+    )
+    clear_least_result_bytes: int = _figure(
+        50, unit="bytes", low=0, meaning="a shorter result is left alone: its placeholder would save nothing"
+    )
+    light_enough_share: float = _figure(
+        0.85, unit="share", low=0.1, high=1, meaning="clearing alone is enough up to this share of the auto threshold"
+    )
+
+    # Models (S8): asked of the provider, where there is a key
+    catalog_refresh_seconds: int = _figure(
+        86_400,
+        unit="seconds",
+        low=60,
+        service=True,
+        meaning="how long windows that the provider told are not asked again",
+    )
+
     # Estimates (S12)
     estimate_tolerance_share: float = _figure(
-        0.1, unit="share", low=0, high=0.9, meaning="how far an estimate may be off before a usage contradicts it"
+        0.1,
+        service=True,
+        unit="share",
+        low=0,
+        high=0.9,
+        meaning="how far an estimate may be off before a usage contradicts it",
     )
 
     largest_overhead_tokens: int = _figure(
@@ -269,11 +351,17 @@ class Policy:
     # Runs
     lease_seconds: int = _figure(60, unit="seconds", low=5, meaning="a worker that is silent for longer lost its run")
     progress_seconds: int = _figure(
-        1, unit="seconds", low=0, meaning="progress lands on a run's row at most this often"
+        1, service=True, unit="seconds", low=0, meaning="progress lands on a run's row at most this often"
     )
-    sweep_seconds: int = _figure(30, unit="seconds", low=1, meaning="pause between sweeps for runs left behind")
+    sweep_seconds: int = _figure(
+        30, service=True, unit="seconds", low=1, meaning="pause between sweeps for runs left behind"
+    )
     hand_out_again_seconds: int = _figure(
-        300, unit="seconds", low=5, meaning="a queued run that nobody took is given to the queue again after this"
+        300,
+        service=True,
+        unit="seconds",
+        low=5,
+        meaning="a queued run that nobody took is given to the queue again after this",
     )
     run_attempts: int = _figure(3, unit="attempts", low=1, meaning="how often a run is taken up again before it fails")
 
@@ -291,6 +379,7 @@ class Policy:
 
 
 FIGURES: dict[str, Field[Any]] = {f.name: f for f in fields(Policy)}
+DEFAULT = "default"
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,27 +390,22 @@ class ResolvedPolicy:
     origins: Mapping[str, str]
     ignored: tuple[str, ...] = ()
 
+    def origin(self, name: str) -> str:
+        """Who set a figure: "default", "environment", "team" or "session"."""
+        return self.origins.get(name, DEFAULT)
+
 
 def check(*, name: str, value: object) -> Any:
-    """The value in the figure's own type. Raises PolicyError naming the figure, the value and what is allowed."""
+    """The value in the figure's own type, as a team or a session may set it.
+
+    Raises PolicyError naming the figure, the value and what is allowed.
+    """
     figure = FIGURES.get(name)
     if figure is None:
         raise PolicyError(f"{name}: no such figure")
-    default: object = figure.default
-    low, high = figure.metadata["low"], figure.metadata["high"]
-    if isinstance(default, bool):
-        if not isinstance(value, bool):
-            raise PolicyError(f"{name}={value!r}: true or false is needed")
-        return value
-    if isinstance(value, bool) or not isinstance(value, int if isinstance(default, int) else (int, float)):
-        raise PolicyError(f"{name}={value!r}: {'a whole number' if isinstance(default, int) else 'a number'} is needed")
-    if (low is not None and value < low) or (high is not None and value > high):
-        raise PolicyError(f"{name}={value!r}: allowed is {_range(low, high)}")
-    return value
-
-
-def _range(low: float | None, high: float | None) -> str:
-    return f"{low} to {high}" if high is not None else f"{low} or more"
+    if figure.metadata["service"]:
+        raise PolicyError(f"{name}: holds for the whole service; no team or session sets it")
+    return checked(name=name, value=value, metadata=figure.metadata)
 
 
 def resolve(
@@ -332,8 +416,9 @@ def resolve(
 ) -> ResolvedPolicy:
     """Lay the layers over the defaults, later ones winning. Keys are figure names; None values are skipped.
 
-    Values are refused where they enter (`check`). One that is stored all the same, say by an earlier release that knew
-    another figure, must not stop every append: it is left out and named in `ignored`.
+    A table of tools is laid rule by rule. Values are refused where they enter (`check`). One that is stored all the
+    same, say by an earlier release that knew another figure, must not stop every append: it is left out and named in
+    `ignored`.
     """
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
@@ -343,8 +428,11 @@ def resolve(
             if value is None:
                 continue
             try:
-                values[name] = check(name=name, value=value)
-                origins[name] = origin
+                taken = check(name=name, value=value)
             except PolicyError as error:
                 ignored.append(f"{origin}: {error}")
+                continue
+            before = values.get(name, FIGURES[name].default)
+            values[name] = before.overridden(taken) if isinstance(before, ToolTable) else taken
+            origins[name] = origin
     return ResolvedPolicy(policy=replace(Policy(), **values), origins=origins, ignored=tuple(ignored))

@@ -15,6 +15,7 @@ from unfold.decorators import display
 
 from compaction_app.admin.base import TeamScopedAdmin
 from sessions_app import policy
+from sessions_app.figures import PolicyError
 from sessions_app.models import Membership, Team
 
 MOST_MEMBERS = 100  # on a page of the members
@@ -34,7 +35,7 @@ class TeamForm(forms.ModelForm):
         for name, value in overrides.items():
             try:
                 checked[name] = policy.check(name=name, value=value)
-            except policy.PolicyError as error:
+            except PolicyError as error:
                 problems.append(ValidationError(str(error)))
         if problems:
             raise ValidationError(problems)

@@ -11,6 +11,7 @@ from rest_framework import serializers
 from rest_framework.exceptions import ErrorDetail, ValidationError
 
 from sessions_app import policy
+from sessions_app.figures import PolicyError
 
 LARGEST_COUNT = 100_000_000  # tokens; the columns that add counts up hold 2,147,483,647
 
@@ -152,7 +153,7 @@ class Figure(Json):
     def to_internal_value(self, data: Any) -> Any:
         try:
             return policy.check(name=str(self.field_name), value=data)
-        except policy.PolicyError as error:
+        except PolicyError as error:
             raise ValidationError(str(error)[:500]) from None
 
 

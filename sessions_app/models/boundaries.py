@@ -15,6 +15,7 @@ from sessions_app.transcript import boundary as values
 
 KIND_CHOICES = [(kind.value, kind.value.replace("_", " ")) for kind in values.BoundaryKind]
 PLACEMENT_CHOICES = [(place.value, place.value.replace("_", " ")) for place in values.Placement]
+CLEARING_CHOICES = [(way.value, way.value.replace("_", " ")) for way in values.Clearing]
 SUMMARIZES = Q(kind__in=[kind.value for kind in values.SUMMARIZING_KINDS])
 
 
@@ -54,8 +55,19 @@ class CompactBoundary(models.Model):
     anchor_uuid = models.CharField(max_length=128, blank=True)
     tail_uuid = models.CharField(max_length=128, blank=True)
     cleared_tool_use_ids = models.JSONField(default=list, blank=True)
+    # The same with tool, position, tokens freed and reason (transcript/boundary.py: ClearedResult).
+    cleared_results = models.JSONField(default=list, blank=True)
+    clearing = models.CharField(
+        max_length=15,
+        choices=CLEARING_CHOICES,
+        default=values.Clearing.PLACEHOLDER.value,
+        help_text="how results are cleared",
+    )
+    why = models.TextField(blank=True, help_text="what a light link did, in words")
     tokens_before = models.PositiveIntegerField()
     tokens_after = models.PositiveIntegerField(null=True, blank=True)
+    # Counted by the API after the compaction, where there is a key; the figures above are estimates.
+    tokens_after_exact = models.PositiveIntegerField(null=True, blank=True)
     created_at = models.DateTimeField()
     reverted_at = models.DateTimeField(null=True, blank=True)
 
@@ -112,6 +124,7 @@ class CompactBoundary(models.Model):
             preserved=preserved,
             attachments=tuple(attachment.as_value() for attachment in self.attachments.all()),
             cleared_tool_use_ids=frozenset(self.cleared_tool_use_ids),
+            clearing=values.Clearing(self.clearing),
             reverted_at=self.reverted_at,
         )
 

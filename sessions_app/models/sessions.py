@@ -9,6 +9,9 @@ from django.db import models
 
 from sessions_app.models.fields import ExactJSONField
 from sessions_app.models.teams import Team
+from sessions_app.transcript.window import Level
+
+LEVEL_CHOICES = [(level.value, level.value.replace("_", " ")) for level in Level]
 
 
 class SessionQuerySet(models.QuerySet["Session"]):
@@ -63,6 +66,10 @@ class Session(models.Model):
     overhead_tokens = models.PositiveIntegerField(default=0, help_text="system prompt and tools")
     overhead_measured = models.BooleanField(default=False, help_text="taken from a usage, not from system and tools")
     overhead_due = models.BooleanField(default=True, help_text="the next usage measures the overhead")
+    # How full it was when it last changed; a figure that changes since is taken in with the next append.
+    level = models.CharField(max_length=15, choices=LEVEL_CHOICES, default=Level.OK.value)
+    # How far this session's estimates were off, by model (sessions_app/transcript/calibration.py).
+    calibration = models.JSONField(null=True, blank=True)
     # The last usage (sessions_app/transcript/tokens.py: UsageAnchor); null after a boundary until the next response.
     anchor = models.JSONField(null=True, blank=True)
 
@@ -78,6 +85,10 @@ class Session(models.Model):
         indexes = [
             models.Index(fields=["team", "-context_tokens", "-id"], name="session_fullest_first"),
             models.Index(fields=["team", "-id"], name="session_newest_first"),
+            # The sweep for sessions that are over their threshold without a run.
+            models.Index(
+                fields=["id"], name="session_over_threshold", condition=models.Q(level=Level.AUTO_COMPACT.value)
+            ),
         ]
 
     def __str__(self) -> str:

@@ -99,6 +99,9 @@ def _write(
         preserved_last=kept.last if kept else None,
         preserved_placement=kept.placement.value if kept else "",
         cleared_tool_use_ids=list(draft.cleared_tool_use_ids),
+        cleared_results=[result.as_json() for result in draft.cleared_results],
+        clearing=draft.clearing.value,
+        why=storable_text(draft.why),
         tokens_before=tokens_before,
         created_at=now,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -53,6 +53,31 @@ class AttachmentValue:
     tokens: int = 0
 
 
+class Clearing(StrEnum):
+    """How a microcompact boundary clears results.
+
+    PLACEHOLDER: they are sent as a placeholder, which changes the prefix. API_EDIT: they are sent whole together
+    with edits that the API applies on its side (`transcript/edits.py`), and what is stored and sent stays as it was.
+    """
+
+    PLACEHOLDER = "placeholder"
+    API_EDIT = "api_edit"
+
+
+@dataclass(frozen=True, slots=True)
+class ClearedResult:
+    """One tool result that a microcompact boundary clears, and why. `position`: of the message that holds it."""
+
+    tool_use_id: str
+    tool: str
+    position: int
+    tokens_freed: int
+    reason: str
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
 @dataclass(frozen=True, slots=True)
 class Boundary:
     """How to read the history from a point on.
@@ -79,6 +104,7 @@ class Boundary:
     preserved: PreservedSegment | None = None
     attachments: tuple[AttachmentValue, ...] = ()
     cleared_tool_use_ids: frozenset[str] = frozenset()
+    clearing: Clearing = Clearing.PLACEHOLDER
     reverted_at: datetime | None = None
 
     def hides(self, position: int) -> bool:
@@ -113,6 +139,9 @@ class BoundaryDraft:
     preserved: PreservedSegment | None = None
     attachments: tuple[AttachmentValue, ...] = ()
     cleared_tool_use_ids: tuple[str, ...] = ()
+    cleared_results: tuple[ClearedResult, ...] = ()
+    clearing: Clearing = Clearing.PLACEHOLDER
+    why: str = ""
 
     def as_boundary(self, *, committed_at: int, created_at: datetime, sequence: int) -> Boundary:
         """The boundary that this would become, to look at the view that it would give."""
@@ -128,4 +157,5 @@ class BoundaryDraft:
             preserved=self.preserved,
             attachments=self.attachments,
             cleared_tool_use_ids=frozenset(self.cleared_tool_use_ids),
+            clearing=self.clearing,
         )

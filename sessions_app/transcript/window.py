@@ -44,8 +44,7 @@ def window_of(*, policy: Policy, model: ModelInfo) -> Window:
     """
     size = policy.context_window or model.context_window
     reserve = min(model.max_output_tokens, policy.summary_output_tokens)
-    floor_of_window = int(size * policy.smallest_threshold_share)
-    effective = max(size - reserve, floor_of_window)
+    effective = max(size - reserve, int(size * policy.smallest_effective_share))
     floor = int(effective * policy.smallest_threshold_share)
 
     def below(buffer: int) -> int:

@@ -107,9 +107,9 @@ class TestTeams:
         [
             (
                 {"auto_compact_pct": 101, "nonsense": 1},
-                ["auto_compact_pct=101: allowed is 0 to 100", "nonsense: no such"],
+                ["auto_compact_pct=101: allowed is 1 to 100", "nonsense: no such"],
             ),
-            ({"compaction_enabled": "no"}, ["true or false is needed"]),
+            ({"compaction_enabled": "no"}, ["allowed is true or false"]),
             ([1], ["An object is needed"]),
         ],
     )

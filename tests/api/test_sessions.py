@@ -111,6 +111,8 @@ class TestCreate:
             ({"context_window": 1.5}, [("invalid", "context_window")]),
             ({"context_window": "200000"}, [("invalid", "context_window")]),
             ({"auto_compact_pct": 101}, [("invalid", "auto_compact_pct")]),
+            ({"auto_compact_pct": 0}, [("invalid", "auto_compact_pct")]),
+            ({"context_window": 0}, [("invalid", "context_window")]),
             ({"auto_compact_enabled": 1}, [("invalid", "auto_compact_enabled")]),
             ([], [("invalid", None)]),
             ("text", [("invalid", None)]),
@@ -124,7 +126,7 @@ class TestCreate:
 
     def test_a_figure_says_what_is_allowed(self, api: Api) -> None:
         [error] = api.send("sessions/", {"auto_compact_pct": 101}).json()["errors"]
-        assert error["detail"] == "auto_compact_pct=101: allowed is 0 to 100"
+        assert error["detail"] == "auto_compact_pct=101: allowed is 1 to 100"
 
     def test_a_parent_is_of_the_same_team(self, cast: Cast) -> None:
         parent = make_session(cast.alices_team)

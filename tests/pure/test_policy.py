@@ -4,7 +4,93 @@ from __future__ import annotations
 
 import pytest
 
-from sessions_app.policy import FIGURES, Policy, PolicyError, check, resolve
+from sessions_app.figures import PolicyError, ToolTable
+from sessions_app.policy import COMPACTABLE_TOOLS, FIGURES, Policy, check, resolve
+
+
+def _as_stored(value: object) -> object:
+    """A figure's value as JSON has it."""
+    return value.as_json() if isinstance(value, ToolTable) else value
+
+
+class TestTheFiguresOfTheMission:
+    """Every figure that the mission names, literally."""
+
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [
+            ("time_based_idle_ms", 5 * 60 * 1_000),  # S2
+            ("time_based_keep_results", 5),
+            ("summary_output_tokens", 20_000),  # S8
+            ("auto_compact_buffer_tokens", 13_000),
+            ("warning_buffer_tokens", 20_000),  # S9
+            ("error_buffer_tokens", 20_000),
+            ("breaker_failures", 3),  # S10
+            ("breaker_ineffective", 3),  # decision 9
+            ("least_freed_share", 0.05),
+            ("breaker_cooldown_seconds", 60 * 60),
+            ("clear_least_tokens", 20_000),
+            ("clear_least_result_bytes", 50),  # decision 14
+            ("smallest_threshold_share", 0.5),  # decision 3
+            ("attached_files", 5),  # S15
+            ("attached_file_tokens", 5_000),
+            ("attached_files_tokens", 50_000),
+        ],
+    )
+    def test_default(self, name: str, value: object) -> None:
+        assert getattr(Policy(), name) == value
+
+    @pytest.mark.parametrize(
+        ("name", "variable"),
+        [
+            ("time_based_idle_ms", "CLAUDE_CODE_TIME_BASED_MC_THRESHOLD_MS"),
+            ("context_window", "CLAUDE_CODE_AUTO_COMPACT_WINDOW"),
+            ("auto_compact_pct", "CLAUDE_AUTOCOMPACT_PCT_OVERRIDE"),
+            ("compaction_enabled", "!DISABLE_COMPACT"),
+            ("auto_compact_enabled", "!DISABLE_AUTO_COMPACT"),
+            ("cache_edit_dialect", "CACHE_EDIT_DIALECT"),
+        ],
+    )
+    def test_variable(self, name: str, variable: str) -> None:
+        assert FIGURES[name].metadata["env"] == variable
+
+    @pytest.mark.parametrize(
+        "tool",
+        [
+            "Read",
+            "Bash",
+            "PowerShell",
+            "Grep",
+            "Glob",
+            "WebSearch",
+            "WebFetch",
+            "Edit",
+            "Write",
+            "MultiEdit",
+            "NotebookEdit",
+        ],
+    )
+    def test_compactable(self, tool: str) -> None:
+        assert COMPACTABLE_TOOLS.allows(tool)
+
+    @pytest.mark.parametrize("tool", ["AskUserQuestion", "Agent", "Task", "mcp__github__search", "", "read", "Reader"])
+    def test_not_compactable(self, tool: str) -> None:
+        assert not COMPACTABLE_TOOLS.allows(tool)
+
+
+class TestToolTable:
+    def test_an_override_is_laid_rule_by_rule(self) -> None:
+        policy = resolve(
+            environment={},
+            team={"compactable_tools": {"mcp__*": True, "Read": False}},
+            session={"compactable_tools": {"mcp__mail__*": False}},
+        ).policy
+        tools = {name: policy.compactable_tools.allows(name) for name in ("Bash", "Read", "mcp__x", "mcp__mail__get")}
+        assert tools == {"Bash": True, "Read": False, "mcp__x": True, "mcp__mail__get": False}
+
+    def test_a_name_wins_over_a_pattern_and_no_over_yes(self) -> None:
+        assert ToolTable((("mcp__*", False), ("mcp__a", True))).allows("mcp__a")
+        assert not ToolTable((("a*", True), ("*a", False))).allows("aa")
 
 
 class TestResolve:
@@ -39,7 +125,15 @@ class TestCheck:
             ("context_window", "big"),
             ("context_window", 1.5),
             ("context_window", True),
+            ("context_window", 999),
+            ("auto_compact_pct", 0),
             ("auto_compact_pct", 101),
+            ("full_tail_share", float("nan")),
+            ("cache_edit_dialect", "edits"),
+            ("compactable_tools", ["Read"]),
+            ("compactable_tools", {"Read": "yes"}),
+            ("compactable_tools", {"": True}),
+            ("sweep_seconds", 5),
             ("auto_compact_enabled", 1),
             ("full_tail_share", 2.0),
             ("nonsense", 1),
@@ -51,6 +145,7 @@ class TestCheck:
 
     def test_every_default_is_within_its_own_bounds_and_explained(self) -> None:
         for name, figure in FIGURES.items():
-            assert check(name=name, value=figure.default) == figure.default
+            if figure.default is not None and not figure.metadata["service"]:
+                assert resolve(team={name: _as_stored(figure.default)}).policy == Policy()
             assert figure.metadata["meaning"]
             assert figure.metadata["unit"]

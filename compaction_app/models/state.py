@@ -1,0 +1,41 @@
+"""What automatic compaction remembers of a session: failures in a row, and whether it has stopped by itself."""
+
+from __future__ import annotations
+
+from django.db import models
+
+from compaction_app.engine.breaker import OpenedBy
+from sessions_app.models import Session
+
+OPENED_BY_CHOICES = [(cause.value, cause.value.replace("_", " ")) for cause in OpenedBy]
+
+
+class CompactionState(models.Model):
+    """One row a session, made with its first failure; the rule is engine/breaker.py."""
+
+    session = models.OneToOneField(Session, on_delete=models.CASCADE, related_name="compaction_state")
+    consecutive_failures = models.PositiveIntegerField(default=0)
+    consecutive_ineffective = models.PositiveIntegerField(default=0)
+    last_failure = models.CharField(max_length=40, blank=True, help_text="reason of the newest failure in a row")
+    opened_at = models.DateTimeField(null=True, blank=True)
+    opened_by = models.CharField(max_length=15, choices=OPENED_BY_CHOICES, blank=True)
+    tried_at = models.DateTimeField(null=True, blank=True, help_text="when an open breaker last allowed a try")
+    nothing_at_tokens = models.PositiveIntegerField(
+        null=True, blank=True, help_text="size of the context when a run found nothing to compact"
+    )
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                condition=models.Q(opened_at__isnull=True, opened_by="")
+                | (models.Q(opened_at__isnull=False) & ~models.Q(opened_by="")),
+                name="breaker_open_with_cause",
+            )
+        ]
+        indexes = [
+            models.Index(fields=["session"], name="breaker_open", condition=models.Q(opened_at__isnull=False)),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.consecutive_failures} failures, {self.consecutive_ineffective} ineffective"

@@ -1,0 +1,142 @@
+"""What a figure of the policy table is: its kind and bounds, and how a value for it is checked.
+
+The table itself is `policy.py`. Kinds: whole number, number, switch, choice among words, and a table of tools.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any
+
+
+class PolicyError(ValueError):
+    """A value for a figure that is not allowed; the message names figure, value and what is allowed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolTable:
+    """Which tools' results may be cleared: (name or pattern, yes or no) pairs.
+
+    A name to the letter wins over a pattern (`mcp__*`), a longer pattern over a shorter one, `no` over `yes` among
+    equally long ones. A tool that nothing names is not compactable.
+    """
+
+    rules: tuple[tuple[str, bool], ...] = ()
+
+    def allows(self, name: str) -> bool:
+        """Whether results of the tool `name` may be cleared."""
+        exact = [allowed for rule, allowed in self.rules if rule == name]
+        if exact:
+            return all(exact)
+        matching = [(len(rule), not allowed) for rule, allowed in self.rules if fnmatchcase(name, rule)]
+        return bool(matching) and not max(matching)[1]
+
+    def overridden(self, changes: Mapping[str, bool]) -> ToolTable:
+        """The table with the rules of `changes` laid over it."""
+        return ToolTable(rules=tuple({**dict(self.rules), **changes}.items()))
+
+    def as_json(self) -> dict[str, bool]:
+        return dict(self.rules)
+
+
+def figure(
+    default: Any,
+    *,
+    unit: str,
+    meaning: str,
+    low: float | None = None,
+    high: float | None = None,
+    env: str = "",
+    choices: tuple[str, ...] = (),
+    optional: bool = False,
+    service: bool = False,
+) -> Any:
+    """One line of the table.
+
+    `env`: the variable that sets it; a leading "!" means that the variable switches it off. `optional`: a whole number
+    that may be unset (None). `service`: holds for the whole service, no team or session may change it.
+    """
+    metadata = {
+        "unit": unit,
+        "meaning": meaning,
+        "low": low,
+        "high": high,
+        "env": env,
+        "choices": choices,
+        "optional": optional,
+        "service": service,
+        "kind": _kind(default, choices=choices, optional=optional),
+    }
+    return field(default=default, metadata=metadata)
+
+
+def _kind(default: object, *, choices: tuple[str, ...], optional: bool) -> str:
+    if isinstance(default, ToolTable):
+        return "tools"
+    if isinstance(default, bool):
+        return "switch"
+    if choices:
+        return "choice"
+    return "whole" if optional or isinstance(default, int) else "number"
+
+
+MOST_RULES, LONGEST_RULE = 500, 200
+
+
+def checked(*, name: str, value: object, metadata: Mapping[str, Any]) -> Any:
+    """`value` as the figure takes it. Raises PolicyError naming the figure, the value and what is allowed."""
+    kind = metadata["kind"]
+    if kind == "switch":
+        if not isinstance(value, bool):
+            raise _refused(name, value, "true or false")
+        return value
+    if kind == "choice":
+        if value not in metadata["choices"]:
+            raise _refused(name, value, f"one of {', '.join(metadata['choices'])}")
+        return value
+    if kind == "tools":
+        return _checked_tools(name, value)
+    return _checked_number(name, value, metadata)
+
+
+def _checked_number(name: str, value: object, metadata: Mapping[str, Any]) -> Any:
+    whole, low, high = metadata["kind"] == "whole", metadata["low"], metadata["high"]
+    if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)):
+        raise PolicyError(f"{name}={_shown(value)}: {'a whole number' if whole else 'a number'} is needed")
+    # Not `low <= value <= high` alone: a NaN is neither below nor above.
+    if value != value or (low is not None and value < low) or (high is not None and value > high):
+        raise PolicyError(f"{name}={_shown(value)}: allowed is {bounds(metadata)}")
+    return value
+
+
+def _checked_tools(name: str, value: object) -> dict[str, bool]:
+    allowed = 'an object of tool names or patterns, each true or false, such as {"mcp__*": true}'
+    if not isinstance(value, Mapping) or len(value) > MOST_RULES:
+        raise _refused(name, value, allowed)
+    for rule, answer in value.items():
+        if not isinstance(rule, str) or not 0 < len(rule) <= LONGEST_RULE or not isinstance(answer, bool):
+            raise _refused(f"{name}.{rule}", answer, allowed)
+    return dict(value)
+
+
+def _refused(name: str, value: object, allowed: str) -> PolicyError:
+    return PolicyError(f"{name}={_shown(value)}: allowed is {allowed}")
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:79]}…"
+
+
+def bounds(metadata: Mapping[str, Any]) -> str:
+    """What a figure takes, in words: "1 to 100", "0 or more", "true or false"."""
+    kind, low, high = metadata["kind"], metadata["low"], metadata["high"]
+    if kind == "switch":
+        return "true or false"
+    if kind == "choice":
+        return ", ".join(metadata["choices"])
+    if kind == "tools":
+        return "tool names or patterns, each true or false"
+    return f"{low} to {high}" if high is not None else f"{low} or more"
