@@ -36,8 +36,8 @@ fix: $(VENV)/.ready-dev ## repair what can be repaired by itself
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/.ready-dev ## benchmarks: one JSON object a line
-	@$(BIN)/python -m tests.benchmarks
+bench: $(VENV)/.ready-bench ## benchmarks: one JSON object a line; ARGS="flat_cost" chooses
+	@$(BIN)/python -m tests.benchmarks $(ARGS)
 
 lock: $(VENV)/.ready-dev ## pin requirements*.in into requirements*.txt
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tools/lock_requirements.py
@@ -58,6 +58,11 @@ $(VENV)/.ready: $(VENV)/bin/python requirements.txt
 $(VENV)/.ready-dev: $(VENV)/.ready requirements-dev.txt
 	@echo "installing what the tests need …"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	@touch $@
+
+$(VENV)/.ready-bench: $(VENV)/.ready-dev requirements-bench.txt
+	@echo "installing what the benchmarks compare with …"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-bench.txt
 	@touch $@
 
 clean: ## remove the virtual environment and the local database

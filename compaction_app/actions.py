@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 from collections.abc import Sequence
@@ -14,8 +15,10 @@ from django.db.models import QuerySet
 from kombu.exceptions import OperationalError
 
 from compaction_app import tasks
-from compaction_app.models import CompactionRun
-from compaction_app.services import runs
+from compaction_app.engine.decision import Outcome
+from compaction_app.models import CompactionRun, Decision
+from compaction_app.services import breaker, catalog, clearing, decisions, runs
+from compaction_app.services.clearing import Applied
 from compaction_app.services.runs import ActiveRun, ProgressListener
 from sessions_app import selectors
 from sessions_app.models import ApiKey, CompactBoundary, Message, Session, Team
@@ -26,6 +29,7 @@ from sessions_app.services.transcripts import ImportRefused, ImportReport
 
 __all__ = [
     "ActiveRun",
+    "Applied",
     "ImportRefused",
     "IncomingMessage",
     "NothingToCompact",
@@ -38,8 +42,11 @@ __all__ = [
     "create_session",
     "hand_out_on_commit",
     "import_file",
+    "prepare",
     "recover_runs",
+    "refresh_catalog",
     "request_compaction",
+    "reset_breaker",
     "revoke_api_keys",
     "update_session",
 ]
@@ -54,11 +61,15 @@ class NothingToCompact(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What an append did: stored rows, uuids that were known, and the session as it is now."""
+    """What an append did: stored rows, uuids that were known, and the session as it is now.
+
+    `run`: the automatic compaction that it started; None where it started none.
+    """
 
     session: Session
     messages: tuple[Message, ...]
     duplicates: tuple[str, ...]
+    run: CompactionRun | None = None
 
 
 def authenticate(*, key: str, now: datetime) -> Any:
@@ -86,9 +97,58 @@ def update_session(*, session: Session, values: dict[str, Any]) -> Session:
 
 
 def append_turn(*, session: Session, incoming: Sequence[IncomingMessage], now: datetime) -> Turn:
-    """Store messages, all or none. Raises UuidConflict."""
+    """Store messages, all or none; then decide whether a compaction starts by itself (S8). Raises UuidConflict.
+
+    Nothing is compacted here: a run is queued. What goes wrong with the decision takes nothing from the append.
+    """
     session, appended = append_messages(session_id=session.pk, incoming=incoming, now=now)
-    return Turn(session=session, messages=tuple(appended.stored), duplicates=tuple(appended.duplicates))
+    run = _decide(session=session, stored=appended.stored, now=now) if appended.stored else None
+    return Turn(session=session, messages=tuple(appended.stored), duplicates=tuple(appended.duplicates), run=run)
+
+
+def _decide(*, session: Session, stored: Sequence[Message], now: datetime) -> CompactionRun | None:
+    """The run that was queued and handed out. An error is logged and kept; the next append decides again."""
+    try:
+        answered = any(decisions.is_response(message=row) for row in stored)
+        run = decisions.decide(session=session, moment=Decision.Moment.APPEND, now=now, answered=answered)
+        if run is not None:
+            hand_out_on_commit(run_id=run.pk)
+        return run
+    except Exception as error:
+        told = runs.describe(error=error)
+        logger.error("deciding for session %s met an unexpected %s", session.uuid, told)
+        with contextlib.suppress(Exception):  # what stopped the decision may stop this too
+            decisions.record_error(session=session, error=told, now=now)
+        return None
+
+
+def reset_breaker(*, session: Session, now: datetime, by: Any = None) -> bool:
+    """Close the breaker and forget what was counted; whether it was open. `by`: the user who asks, if one does."""
+    return breaker.reset(session=session, now=now, by=by)
+
+
+def prepare(*, session: Session, now: datetime) -> list[Applied]:
+    """Run the light links as of now, before a call of the model; what each did, or why it passed.
+
+    `session` (with its team loaded) is refreshed by what was done. No model is called. While a run is active nothing is
+    cleared: it would change what the run is reading (decision 8).
+    """
+    policy = selectors.effective_policy(team=session.team, session=session).policy
+    active = CompactionRun.objects.filter(session=session).active().first()
+    if not policy.compaction_enabled:
+        outcome = Outcome.COMPACTION_DISABLED
+        applied = clearing.skip_light_links(why="compaction is switched off (compaction_enabled)")
+    elif active is not None:
+        outcome = Outcome.ACTIVE_RUN
+        applied = clearing.skip_light_links(why=f"run {active.uuid} is {active.status}: its links decide")
+    else:
+        applied = clearing.apply_light_links(session=session, now=now)
+        outcome = Outcome.APPLIED if any(step.ran for step in applied) else Outcome.NOTHING_TO_CLEAR
+    why = "; ".join(f"{step.link}: {step.why}" for step in applied)
+    decisions.record(
+        session=session, moment=Decision.Moment.PREPARE, outcome=outcome, why=why, now=now, applied=applied
+    )
+    return applied
 
 
 def import_file(
@@ -157,12 +217,27 @@ def compact_now(*, session: Session, instructions: str, now: datetime, listener:
         raise
     if done is None:
         raise ActiveRun(run=run)
+    tasks.count_exact_after(run=done)
     return done
 
 
 def recover_runs(*, now: datetime, broker_is_new: bool = False) -> int:
-    """Hand every run that was left behind to the worker; gives back how many."""
+    """Hand every run that was left behind to the worker, then runs for sessions that are over their threshold without
+    one (decision 19); gives back how many."""
     ids = runs.recover(now=now, broker_is_new=broker_is_new)
     for run_id in ids:
         tasks.compact_session.delay(run_id=run_id)
-    return len(ids)
+    queued = decisions.sweep(now=now)
+    for run_id in queued:
+        _hand_out(run_id)
+    return len(ids) + len(queued)
+
+
+def refresh_catalog(*, now: datetime) -> None:
+    """Have the worker ask the provider for the windows of its models, where that is due."""
+    if not catalog.due(now=now):
+        return
+    try:
+        tasks.refresh_catalog.delay()
+    except OperationalError:
+        logger.warning("the queue does not answer; the provider is asked for its models later")

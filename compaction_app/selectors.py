@@ -4,16 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
-from compaction_app.models import CompactionRun
+from compaction_app.engine.analysis import Report, Totals, report
+from compaction_app.engine.breaker import BreakerState, OpenedBy, retry_at
+from compaction_app.engine.decision import Facts, hindrance
+from compaction_app.engine.relief import ReliefReader
+from compaction_app.models import CompactionRun, CompactionState, Decision
+from compaction_app.models.decisions import DecisionQuerySet
 from compaction_app.models.runs import RunQuerySet
 from sessions_app import selectors as transcripts
-from sessions_app.catalog import model_info
+from sessions_app.catalog import TokenizerFamily, WindowSource, tokenizer_family
 from sessions_app.models import CompactBoundary, Session, Team
 from sessions_app.models.boundaries import BoundaryQuerySet
-from sessions_app.transcript.request import build_request
-from sessions_app.transcript.window import Level, warning_state, window_of
+from sessions_app.models.sessions import SessionQuerySet
+from sessions_app.policy import ResolvedPolicy
+from sessions_app.transcript import edits
+from sessions_app.transcript.analysis import ContextAnalyzer
+from sessions_app.transcript.request import MessagesRequest, build_request
+from sessions_app.transcript.tokens import estimate_json
+from sessions_app.transcript.view import ContextView
+from sessions_app.transcript.window import Level, Window, warning_state, window_of
 
 # Columns of a session that may be large and that a page about something else does not show.
 _LARGE = ("system", "tools", "metadata", "anchor", "policy_overrides")
@@ -21,36 +33,120 @@ _LARGE = ("system", "tools", "metadata", "anchor", "policy_overrides")
 
 @dataclass(frozen=True, slots=True)
 class TokenState:
-    """How full a session is, and where its thresholds stand. All figures in tokens."""
+    """How full a session is, and where its thresholds stand, in tokens; for a request's size in bytes."""
 
     context_tokens: int
     source: str
     context_window: int
+    window_source: WindowSource
+    model_assumed: bool
     effective_window: int
     warning_threshold: int
     error_threshold: int
     auto_compact_threshold: int
     percent_left: int
     level: Level
+    above_warning: bool
+    above_error: bool
+    above_auto_compact: bool
+    overhead_tokens: int
+    context_bytes: int
+    auto_compact_bytes: int
     auto_compact_enabled: bool
+    consecutive_failures: int
+    consecutive_ineffective: int
+    breaker_open: bool
+    breaker_opened_at: datetime | None
+    breaker_opened_by: OpenedBy | None
+    breaker_retry_at: datetime | None
+    detail: str | None
     origins: Mapping[str, str]
 
 
-def token_state(*, session: Session) -> TokenState:
-    """Computed from the session's row and its team's: no history is read."""
+def sessions_of(*, team: Team) -> SessionQuerySet:
+    """The team's sessions with all that their token state is told from: one query."""
+    return Session.objects.for_team(team).select_related("team", "compaction_state")
+
+
+def breaker_state(*, session: Session) -> BreakerState:
+    """What is remembered of the session's runs. No query where `compaction_state` is loaded, else one."""
+    return breaker_value(row=getattr(session, "compaction_state", None))
+
+
+def breaker_value(*, row: CompactionState | None) -> BreakerState:
+    """The row as the rule knows it; None: nothing is remembered yet."""
+    if row is None:
+        return BreakerState()
+    return BreakerState(
+        failures=row.consecutive_failures,
+        ineffective=row.consecutive_ineffective,
+        last_failure=row.last_failure,
+        opened_at=row.opened_at,
+        opened_by=OpenedBy(row.opened_by) if row.opened_by else None,
+        tried_at=row.tried_at,
+        nothing_at_tokens=row.nothing_at_tokens,
+    )
+
+
+def decision_facts(*, session: Session) -> Facts:
+    """What a decision looks at: columns of the session, its team and its breaker; no history is read."""
     resolved = transcripts.effective_policy(team=session.team, session=session)
-    window = window_of(policy=resolved.policy, model=model_info(session.model))
-    state = warning_state(window=window, context_tokens=session.context_tokens, overhead_tokens=session.overhead_tokens)
+    window = window_of(policy=resolved.policy, model=transcripts.model_limits(model=session.model))
+    return _facts(session=session, resolved=resolved, window=window)
+
+
+def _facts(*, session: Session, resolved: ResolvedPolicy, window: Window) -> Facts:
+    overhead = session.fixed_overhead_tokens(policy=resolved.policy)
+    state = warning_state(
+        window=window,
+        context_tokens=session.context_tokens,
+        overhead_tokens=overhead,
+        context_bytes=session.view_bytes,
+    )
+    return Facts(
+        context_tokens=session.context_tokens,
+        context_bytes=session.view_bytes,
+        overhead_tokens=overhead,
+        window=window,
+        level=state.level,
+        percent_left=state.percent_left,
+        resolved=resolved,
+        breaker=breaker_state(session=session),
+    )
+
+
+def token_state(*, session: Session) -> TokenState:
+    """Computed from the rows of the session, its team and its breaker: no history is read."""
+    resolved = transcripts.effective_policy(team=session.team, session=session)
+    model = transcripts.model_limits(model=session.model)
+    window = window_of(policy=resolved.policy, model=model)
+    facts = _facts(session=session, resolved=resolved, window=window)
+    breaker = facts.breaker
     return TokenState(
         context_tokens=session.context_tokens,
         source=session.context_source,
         context_window=window.context_window,
+        window_source=model.source if window.context_window == model.context_window else WindowSource.OVERRIDE,
+        model_assumed=model.assumed,
         effective_window=window.effective_window,
         warning_threshold=window.warning_threshold,
         error_threshold=window.error_threshold,
         auto_compact_threshold=window.auto_compact_threshold,
-        percent_left=state.percent_left,
-        level=state.level,
+        percent_left=facts.percent_left,
+        level=facts.level,
+        above_warning=facts.context_tokens >= window.warning_threshold,
+        above_error=facts.context_tokens >= window.error_threshold,
+        above_auto_compact=facts.is_over,
+        overhead_tokens=session.overhead_tokens,
+        context_bytes=session.view_bytes,
+        auto_compact_bytes=window.auto_compact_bytes,
+        consecutive_failures=breaker.failures,
+        consecutive_ineffective=breaker.ineffective,
+        breaker_open=breaker.is_open,
+        breaker_opened_at=breaker.opened_at,
+        breaker_opened_by=breaker.opened_by,
+        breaker_retry_at=retry_at(state=breaker, policy=resolved.policy),
+        detail=hindrance(facts=facts),
         auto_compact_enabled=resolved.policy.auto_compact_enabled and resolved.policy.compaction_enabled,
         origins=dict(resolved.origins),
     )
@@ -77,6 +173,10 @@ def context(*, session: Session, at: str | None = None) -> Context:
         view = transcripts.context_view_at(session=session, boundary_uuid=at)
         tokens = session.overhead_tokens + view.tokens
     request = build_request(view=view, system=session.system, tools=session.tools)
+    return _context(request=request, view=view, tokens=tokens)
+
+
+def _context(*, request: MessagesRequest, view: ContextView, tokens: int) -> Context:
     return Context(
         system=request.system,
         tools=request.tools,
@@ -85,6 +185,76 @@ def context(*, session: Session, at: str | None = None) -> Context:
         boundary=view.boundary.id if view.boundary else None,
         cleared_tool_results=request.cleared_tool_results,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedContext:
+    """A context together with the edits that the API is to apply to it: one of the two dialects, or none."""
+
+    context: Context
+    context_management: Mapping[str, Any]
+    cache_edits: Mapping[str, Any]
+    betas: tuple[str, ...]
+
+
+def prepared_context(*, session: Session) -> PreparedContext:
+    """What to send now, with the results that edits clear sent whole, so that the prefix stays as it was cached."""
+    policy = transcripts.effective_policy(team=session.team, session=session).policy
+    view = transcripts.context_view(session=session, edits_at_api=policy.cache_edits_enabled)
+    request = build_request(view=view, system=session.system, tools=session.tools)
+    by_cache_edits = policy.cache_edit_dialect == edits.CACHE_EDITS
+    managed: Mapping[str, Any] = {}
+    if not by_cache_edits:
+        managed = edits.context_management(
+            messages=request.messages, edited=request.edited, least_tokens=policy.clear_least_tokens
+        )
+    return PreparedContext(
+        context=_context(request=request, view=view, tokens=session.context_tokens),
+        context_management=managed,
+        cache_edits=edits.cache_edits(edited=request.edited) if by_cache_edits else {},
+        betas=(edits.CONTEXT_MANAGEMENT_BETA,) if managed else (),
+    )
+
+
+def analysis(*, session: Session, now: datetime) -> Report:
+    """What fills the context now, and what the light links could free of it. Reads what is shown, once.
+
+    Holds no more than a small row for each result that may be cleared.
+    """
+    policy = transcripts.effective_policy(team=session.team, session=session).policy
+    family = tokenizer_family(session.model)
+    streamed = transcripts.stream_view(session=session)
+    analyzer = ContextAnalyzer(
+        family=family, boundary=streamed.boundary, rows=policy.analysis_rows, tracked=policy.analysis_tracked
+    )
+    reader = ReliefReader(policy=policy, family=family)
+    for item in streamed.items:
+        analyzer.add(item)
+        reader.add(item)
+    window = window_of(policy=policy, model=transcripts.model_limits(model=session.model))
+    links = reader.reliefs(
+        tokens=session.context_tokens,
+        overhead_tokens=session.overhead_tokens,
+        last_position=session.last_position,
+        last_assistant_at=session.last_assistant_at,
+        window=window,
+        now=now,
+    )
+    totals = Totals(
+        context_tokens=session.context_tokens,
+        source=session.context_source,
+        context_window=window.context_window,
+        overhead_tokens=session.overhead_tokens,
+        overhead_measured=session.overhead_measured,
+        system_tokens=_estimate(session.system, family),
+        tools_tokens=_estimate(session.tools, family),
+    )
+    return report(totals=totals, found=analyzer.finish(), links=links, policy=policy)
+
+
+def _estimate(value: Any, family: TokenizerFamily) -> int:
+    """Tokens of a system prompt or of tool definitions; 0 where the session has none."""
+    return estimate_json(value=value, family=family) if value else 0
 
 
 def runs_of(*, team: Team) -> RunQuerySet:
@@ -105,3 +275,9 @@ def boundaries_of(*, team: Team) -> BoundaryQuerySet:
         .defer(*(f"session__{name}" for name in _LARGE))
         .prefetch_related("attachments")
     )
+
+
+def decisions_of(*, team: Team) -> DecisionQuerySet:
+    """The team's decisions with the id of the run that one has queued: one query."""
+    large = ("run__instructions", "run__detail", "run__attempts", "run__usage")
+    return Decision.objects.for_team(team).select_related("run").defer(*large)

@@ -69,9 +69,14 @@ TEMPLATES: list[dict[str, Any]] = [
 DATABASES = {"default": env.database(name="DATABASE_URL", default_file=DATA_DIR / "compaction.sqlite3")}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 REDIS_URL = env.url(name="REDIS_URL", schemes=("redis", "rediss"))
-CACHES = {
+CACHES: dict[str, dict[str, Any]] = {
     "default": (
-        {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": REDIS_URL}
+        {
+            "BACKEND": "django.core.cache.backends.redis.RedisCache",
+            "LOCATION": REDIS_URL,
+            # Appends read the windows of models here: a Redis that is silent must not hold them up.
+            "OPTIONS": {"socket_connect_timeout": 1, "socket_timeout": 1},
+        }
         if REDIS_URL
         else {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
     )
@@ -109,10 +114,19 @@ CELERY_TASK_SOFT_TIME_LIMIT = 1_800  # below Redis' visibility timeout of an hou
 CELERY_TIMEZONE = "UTC"
 CELERY_BEAT_SCHEDULE = {
     "recover-runs": {"task": "compaction_app.tasks.recover_runs", "schedule": Policy().sweep_seconds},
+    # Mostly finds that nothing is due; without a worker these must not pile up.
+    "refresh-catalog": {
+        "task": "compaction_app.tasks.refresh_catalog",
+        "schedule": Policy().sweep_seconds,
+        "options": {"expires": Policy().sweep_seconds},
+    },
 }
 
 # Compaction: the layer "environment" of sessions_app/policy.py, and switches that are no figures.
 COMPACTION_POLICY: dict[str, Any] = env.figures(table={name: row.metadata for name, row in FIGURES.items()})
+# The provider. Its SDK reads key and address from the environment itself; here is only whether there is a key at all.
+ANTHROPIC_KEY_SET = any(env.text(name=name) for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"))
+ANTHROPIC_BASE_URL = env.url(name="ANTHROPIC_BASE_URL", schemes=("http", "https"))
 COMPACTION_SUMMARIZER = env.choice(name="COMPACTION_SUMMARIZER", default="auto", allowed=("auto", "extractive"))
 
 REST_FRAMEWORK = {
@@ -180,6 +194,11 @@ UNFOLD: dict[str, Any] = {
                         "title": "Runs",
                         "icon": "compress",
                         "link": reverse_lazy("admin:compaction_app_compactionrun_changelist"),
+                    },
+                    {
+                        "title": "Decisions",
+                        "icon": "rule",
+                        "link": reverse_lazy("admin:compaction_app_decision_changelist"),
                     },
                     {
                         "title": "Telemetry",

@@ -1,13 +1,14 @@
 """Which model has which window: model id -> context window, longest output, tokenizer family.
 
-Local table; figures from the Models API as probed in 2026 (facts: Anthropic API, section 11). An id that is not
-here gets `ASSUMED`, and says so.
+Local table; figures from the Models API as probed in 2026 (facts: Anthropic API, section 11). Where the provider was
+asked, what it told goes before the table (`limits`). An id that neither knows gets `ASSUMED`, and says so.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 
@@ -18,14 +19,32 @@ class TokenizerFamily(StrEnum):
     FROM_OPUS_4_7 = "from-opus-4-7"
 
 
+class WindowSource(StrEnum):
+    """Where a context window comes from. OVERRIDE is the policy's own figure and never a model's."""
+
+    OVERRIDE = "override"
+    MODELS_API = "models_api"
+    TABLE = "table"
+    ASSUMED = "assumed"
+
+
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """Limits of one model, in tokens. `assumed` when the id was not in the table."""
+    """Limits of one model, in tokens. `source`: where the context window comes from."""
 
     context_window: int
     max_output_tokens: int
     family: TokenizerFamily
-    assumed: bool = False
+    source: WindowSource = WindowSource.TABLE
+
+    @property
+    def assumed(self) -> bool:
+        """Whether nobody knows the window: neither the provider nor the table has the id."""
+        return self.source == WindowSource.ASSUMED
+
+
+# What a Models API told of one model: context window and longest output, in tokens; None where it did not say.
+ToldLimits = tuple[int | None, int | None]
 
 
 _OLD, _NEW = TokenizerFamily.UNTIL_OPUS_4_6, TokenizerFamily.FROM_OPUS_4_7
@@ -51,29 +70,76 @@ CATALOG: dict[str, ModelInfo] = {
     "claude-3-5": ModelInfo(200_000, 8_192, _OLD),
     "claude-3": ModelInfo(200_000, 4_096, _OLD),
 }
-ASSUMED = ModelInfo(200_000, 64_000, _OLD, assumed=True)
+ASSUMED = ModelInfo(200_000, 64_000, _OLD, WindowSource.ASSUMED)
 
-_BRACKET = re.compile(r"\[1m\]$")
+ONE_MILLION = 1_000_000
+LEAST_WINDOW, MOST_WINDOW = 1_000, 10_000_000  # tokens; the bounds that an override has too (policy.py)
+_LONG_WINDOW = "[1m]"
+# What comes after the model's own name: a date ("-20250929", "@20250929"), "-latest", a vendor's version ("-v1:0").
+_DATE = re.compile(r"[-@]20\d{6}$")
+_VERSION = re.compile(r"(-v\d+)?(:[\w.-]*)?$|-latest$|@latest$")
 
 
 def model_info(model: str | None) -> ModelInfo:
-    """Limits of `model`; `ASSUMED` for an id that the table does not know.
+    """Limits of `model` by the table; `ASSUMED` for an id that the table does not know.
 
     A vendor prefix ("anthropic/claude-…", "us.anthropic.claude-…") is ignored; the suffix "[1m]" that Claude Code
     writes means the 1,000,000-token window.
     """
-    name = (model or "").lower()
-    start = name.find("claude-")
-    if start < 0:
-        return ASSUMED
-    name = name[start:]
+    name, long_window = _bare(model)
     prefixes = [prefix for prefix in CATALOG if name.startswith(prefix)]
-    if not prefixes:
-        return ASSUMED
-    info = CATALOG[max(prefixes, key=len)]
-    if _BRACKET.search(name):
-        return ModelInfo(1_000_000, info.max_output_tokens, info.family)
-    return info
+    info = CATALOG[max(prefixes, key=len)] if prefixes else ASSUMED
+    return replace(info, context_window=ONE_MILLION) if long_window else info
+
+
+def limits(*, model: str | None, told: Mapping[str, ToldLimits]) -> ModelInfo:
+    """Limits of `model`: each as the provider `told` it (model id -> limits), else as the table has it.
+
+    An id is the same with and without vendor prefix and date. Another version of a model is another model here, unlike
+    in the table: the provider lists what it has. The suffix "[1m]" asks for at least 1,000,000 tokens.
+    """
+    local = model_info(model)
+    window, output = told_of(model=model, told=told)
+    if window is None or (_bare(model)[1] and window < ONE_MILLION):
+        return replace(local, max_output_tokens=output or local.max_output_tokens)
+    return ModelInfo(window, output or local.max_output_tokens, local.family, WindowSource.MODELS_API)
+
+
+def told_of(*, model: str | None, told: Mapping[str, ToldLimits]) -> ToldLimits:
+    """What was told of `model`, (None, None) where nothing was. Of a model's dates: its own, else the newest."""
+    name = _bare(model)[0]
+    if name in told:
+        return told[name]
+    wanted = _undated(name)
+    same = [known for known in told if wanted and _undated(_bare(known)[0]) == wanted]
+    return told[max(same)] if same else (None, None)
+
+
+def api_name(model: str) -> str:
+    """The id as the API takes it: "[1m]" is Claude Code's own."""
+    return model[: -len(_LONG_WINDOW)] if model.lower().endswith(_LONG_WINDOW) else model
+
+
+def plausible(*, window: object, output: object) -> ToldLimits:
+    """What may be taken of a provider's answer: whole numbers within reason; anything else was not told."""
+    return _whole(window, low=LEAST_WINDOW), _whole(output, low=1)
+
+
+def _whole(value: object, *, low: int) -> int | None:
+    taken = isinstance(value, int) and not isinstance(value, bool) and low <= value <= MOST_WINDOW
+    return value if taken and isinstance(value, int) else None
+
+
+def _bare(model: str | None) -> tuple[str, bool]:
+    """The id in small letters without vendor prefix and without "[1m]"; and whether that suffix was there."""
+    name = (model or "").lower()
+    long_window = name.endswith(_LONG_WINDOW)
+    name = name.removesuffix(_LONG_WINDOW)
+    return name[max(name.find("claude-"), 0) :], long_window
+
+
+def _undated(name: str) -> str:
+    return _DATE.sub("", _VERSION.sub("", name, count=1))
 
 
 def tokenizer_family(model: str | None) -> TokenizerFamily:

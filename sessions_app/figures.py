@@ -83,6 +83,7 @@ def _kind(default: object, *, choices: tuple[str, ...], optional: bool) -> str:
 
 
 MOST_RULES, LONGEST_RULE = 500, 200
+LARGEST = 1_000_000_000  # where the table names no upper bound; sums of figures must fit the columns that hold them
 
 
 def checked(*, name: str, value: object, metadata: Mapping[str, Any]) -> Any:
@@ -102,11 +103,12 @@ def checked(*, name: str, value: object, metadata: Mapping[str, Any]) -> Any:
 
 
 def _checked_number(name: str, value: object, metadata: Mapping[str, Any]) -> Any:
-    whole, low, high = metadata["kind"] == "whole", metadata["low"], metadata["high"]
+    whole = metadata["kind"] == "whole"
+    low, high = metadata["low"], metadata["high"] if metadata["high"] is not None else LARGEST
     if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)):
         raise PolicyError(f"{name}={_shown(value)}: {'a whole number' if whole else 'a number'} is needed")
     # Not `low <= value <= high` alone: a NaN is neither below nor above.
-    if value != value or (low is not None and value < low) or (high is not None and value > high):
+    if value != value or (low is not None and value < low) or value > high:
         raise PolicyError(f"{name}={_shown(value)}: allowed is {bounds(metadata)}")
     return value
 
@@ -139,4 +141,4 @@ def bounds(metadata: Mapping[str, Any]) -> str:
         return ", ".join(metadata["choices"])
     if kind == "tools":
         return "tool names or patterns, each true or false"
-    return f"{low} to {high}" if high is not None else f"{low} or more"
+    return f"{low} to {LARGEST if high is None else high}"

@@ -80,6 +80,13 @@ class Policy:
         env="CLAUDE_AUTOCOMPACT_PCT_OVERRIDE",
         meaning="automatic threshold as a percentage of the effective window; can only lower it",
     )
+    auto_compact_bytes: int = _figure(
+        28_000_000,
+        unit="bytes",
+        low=100_000,
+        high=32_000_000,
+        meaning="automatic compaction starts when a request's messages hold this much; the API takes bodies of 32 MB",
+    )
     compaction_enabled: bool = _figure(
         True, unit="switch", env="!DISABLE_COMPACT", meaning="whether anything may be compacted at all"
     )
@@ -107,7 +114,8 @@ class Policy:
         0.9, unit="share", low=0, high=1, meaning="decisions are kept from this share of the lowest threshold on"
     )
 
-    # Light links: clearing old tool results (S2, S3, S4; decision 14)
+    # Light links: clearing old tool results (S2, S3, S4; decision 14). Trigger, number kept and batch of the edits are
+    # the cheapest together on the recorded sessions (tests/benchmarks/clearing_settings.py).
     compactable_tools: ToolTable = _figure(  # noqa: RUF009
         COMPACTABLE_TOOLS,
         unit="tools",
@@ -138,10 +146,10 @@ class Policy:
         meaning="how the API is told; cache_edits is refused by the public API",
     )
     cache_edit_trigger_results: int = _figure(
-        20, unit="results", low=1, meaning="edits begin when more compactable results than this are shown"
+        10, unit="results", low=1, meaning="edits begin when more compactable results than this are shown"
     )
     cache_edit_keep_results: int = _figure(
-        5, unit="results", low=0, meaning="most recent compactable results that edits leave alone"
+        3, unit="results", low=0, meaning="most recent compactable results that edits leave alone"
     )
     clear_least_tokens: int = _figure(
         20_000, unit="tokens", low=0, meaning="edits on a warm cache free at least this, so that rewriting it pays"
@@ -161,6 +169,15 @@ class Policy:
         service=True,
         meaning="how long windows that the provider told are not asked again",
     )
+    catalog_retry_seconds: int = _figure(
+        300, unit="seconds", low=1, service=True, meaning="pause before the provider is asked again that did not tell"
+    )
+    catalog_ask_seconds: int = _figure(
+        10, unit="seconds", low=1, service=True, meaning="longest wait for the provider's list of models"
+    )
+    count_exact_seconds: int = _figure(
+        60, unit="seconds", low=1, service=True, meaning="longest wait for the provider's count of a context"
+    )
 
     # Estimates (S12)
     estimate_tolerance_share: float = _figure(
@@ -170,6 +187,35 @@ class Policy:
         low=0,
         high=0.9,
         meaning="how far an estimate may be off before a usage contradicts it",
+    )
+
+    calibration_half_tokens: int = _figure(
+        40_000,
+        service=True,
+        unit="tokens",
+        low=1,
+        meaning="what a step taught about a session's estimates counts half after so many estimated tokens more",
+    )
+    calibration_prior_tokens: int = _figure(
+        20_000,
+        service=True,
+        unit="tokens",
+        low=1,
+        meaning="a session begins as if so many tokens had been billed as estimated",
+    )
+    calibration_least_tokens: int = _figure(
+        100, service=True, unit="tokens", low=1, meaning="a step that is estimated smaller teaches nothing"
+    )
+    calibration_least_ratio: float = _figure(
+        0.6,
+        service=True,
+        unit="factor",
+        low=0.1,
+        high=1,
+        meaning="least of billed / estimated that is believed, of one step and of a session (facts: Anthropic API, 13)",
+    )
+    calibration_most_ratio: float = _figure(
+        2.5, service=True, unit="factor", low=1, high=10, meaning="most of billed / estimated that is believed"
     )
 
     largest_overhead_tokens: int = _figure(
@@ -223,6 +269,29 @@ class Policy:
     attached_file_tokens: int = _figure(5_000, unit="tokens", low=0, meaning="most that one restored file may take")
     attached_files_tokens: int = _figure(50_000, unit="tokens", low=0, meaning="most that all restored files may take")
     attached_plan_tokens: int = _figure(5_000, unit="tokens", low=0, meaning="most that the restored plan may take")
+
+    # Context analysis (S13)
+    analysis_rows: int = _figure(
+        10, service=True, unit="rows", low=1, meaning="how many files, messages and tools an analysis lists"
+    )
+    analysis_tracked: int = _figure(
+        2_000,
+        service=True,
+        unit="calls",
+        low=1,
+        meaning="newest calls, and files read, that an analysis remembers: a result is looked for no further back",
+    )
+    analysis_notable_share: float = _figure(
+        0.05, service=True, unit="share", low=0, high=1, meaning="an analysis remarks on waste from this share on"
+    )
+    analysis_large_share: float = _figure(
+        0.25,
+        service=True,
+        unit="share",
+        low=0,
+        high=1,
+        meaning="an analysis remarks on one tool, on overhead and on a difference from this share on",
+    )
 
     # Embedded summariser (B3). Shares are of the summary's budget and are caps, filled in this order: what a section
     # leaves unused flows on (facts: quality.md, the waterfall; figures tuned with tools/measure_compaction.py).
@@ -355,6 +424,13 @@ class Policy:
     )
     sweep_seconds: int = _figure(
         30, service=True, unit="seconds", low=1, meaning="pause between sweeps for runs left behind"
+    )
+    sweep_sessions: int = _figure(
+        100,
+        service=True,
+        unit="sessions",
+        low=1,
+        meaning="most sessions over their threshold that one sweep decides for; the next goes on from there",
     )
     hand_out_again_seconds: int = _figure(
         300,

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
 from django.conf import settings
+from django.core.cache import cache
 from django.db.models import Prefetch, Q, QuerySet
 
-from sessions_app.catalog import tokenizer_family
+from sessions_app.catalog import ModelInfo, limits, tokenizer_family
 from sessions_app.models import Attachment, CompactBoundary, Message, Session, Team
 from sessions_app.models.boundaries import BoundaryQuerySet
 from sessions_app.models.messages import MessageQuerySet
 from sessions_app.policy import ResolvedPolicy, resolve
 from sessions_app.transcript import messages as values
 from sessions_app.transcript.boundary import Boundary
-from sessions_app.transcript.view import ContextView, fold, head_of
+from sessions_app.transcript.view import ContextView, ViewItem, fold, head_of, stream_items
+
+logger = logging.getLogger(__name__)
+
+# {"fetched_at": seconds since 1970, "models": {id: [context window, longest output]}}: what the provider told last.
+MODEL_LIMITS_KEY = "model-limits"
 
 
 class UnknownBoundary(Exception):
@@ -28,9 +39,28 @@ def effective_policy(*, team: Team, session: Session | None = None) -> ResolvedP
     )
 
 
+def model_limits(*, model: str | None) -> ModelInfo:
+    """Context window and longest output of `model`, in tokens: as the provider told them, else as the table has them.
+
+    Costs one look-up in the cache and no query. A cache that does not answer never stops an append: the table stands.
+    """
+    try:
+        told = (cache.get(MODEL_LIMITS_KEY) or {}).get("models", {})
+    except Exception as error:
+        logger.warning("the cache does not answer (%s); windows of models are the table's", type(error).__name__)
+        told = {}
+    return limits(model=model, told=told)
+
+
 def head_boundary(*, session: Session) -> CompactBoundary | None:
     """The boundary that the view starts from: the newest that summarises and is in force. One index look-up."""
     return _with_attachments(session=session).summarizing().filter(reverted_at__isnull=True).order_by("-id").first()
+
+
+def newest_boundary_id(*, session: Session) -> int | None:
+    """Primary key of the newest boundary in force, of any kind. One index look-up."""
+    in_force = CompactBoundary.objects.filter(session=session, reverted_at__isnull=True).order_by("-id")
+    return in_force.values_list("pk", flat=True).first()
 
 
 def _with_attachments(*, session: Session) -> BoundaryQuerySet:
@@ -39,13 +69,63 @@ def _with_attachments(*, session: Session) -> BoundaryQuerySet:
     )
 
 
-def context_view(*, session: Session) -> ContextView:
-    """What the model sees now. Rows read: what is shown, whatever the history's length."""
+def context_view(*, session: Session, edits_at_api: bool = False) -> ContextView:
+    """What the model sees now. Rows read: what is shown, whatever the history's length.
+
+    `edits_at_api`: as a request shows it that carries the edits which clear results on the API's side.
+    """
+    boundaries = _in_force(session=session)
+    shown = _shown_rows(session=session, head=head_of(boundaries)).filter(left_path_at__isnull=True)
+    family = tokenizer_family(session.model)
+    return fold(messages=_values(shown), boundaries=boundaries, family=family, edits_at_api=edits_at_api)
+
+
+def _in_force(*, session: Session) -> list[Boundary]:
+    """The head boundary, if there is one, and the micro ones since. Two index look-ups, and their attachments."""
     head = head_boundary(session=session)
     since = _with_attachments(session=session).filter(reverted_at__isnull=True, pk__gt=head.pk if head else 0)
-    boundaries = [b.as_value() for b in ([head] if head else []) + list(since.order_by("id"))]
-    shown = _shown_rows(session=session, head=boundaries[0] if head else None).filter(left_path_at__isnull=True)
-    return fold(messages=_values(shown), boundaries=boundaries, family=tokenizer_family(session.model))
+    return [b.as_value() for b in ([head] if head else []) + list(since.order_by("id"))]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamedView:
+    """A view that is read once, item by item: `boundary` is the one at its head."""
+
+    items: Iterator[ViewItem]
+    boundary: Boundary | None
+
+
+_ROLES = {role.value: role for role in values.Role}
+# Of a stored message, what is read to look at many of them.
+_STREAMED = ("position", "uuid", "role", "content", "tokens", "message_id", "is_meta")
+
+
+def stream_view(*, session: Session) -> StreamedView:
+    """What the model sees now, as the session's row tells it, without holding it: for views of any length.
+
+    The messages come without model, usage and time.
+    """
+    boundaries = _in_force(session=session)
+    head = head_of(boundaries)
+    shown = _shown_rows(session=session, head=head).filter(
+        left_path_at__isnull=True, kind=values.MessageKind.NORMAL, position__lte=session.last_position
+    )
+    rows = shown.order_by("position").values_list(*_STREAMED).iterator(chunk_size=500)
+    items = stream_items(messages=map(_streamed, rows), boundaries=boundaries, family=tokenizer_family(session.model))
+    return StreamedView(items=items, boundary=head)
+
+
+def _streamed(row: tuple[Any, ...]) -> values.Message:
+    position, uuid, role, content, tokens, message_id, is_meta = row
+    return values.Message(
+        position=position,
+        uuid=uuid,
+        role=_ROLES[role],
+        content=content,
+        tokens=tokens,
+        message_id=message_id,
+        is_meta=is_meta,
+    )
 
 
 def context_view_at(*, session: Session, boundary_uuid: str) -> ContextView:

@@ -42,6 +42,12 @@ def only_local_sockets() -> Iterator[None]:
     patch.undo()
 
 
+@pytest.fixture(autouse=True)
+def no_key_of_the_developers_own(settings: Any) -> None:
+    """A key in the environment must not make the tests call a provider."""
+    settings.ANTHROPIC_KEY_SET = False
+
+
 @pytest.fixture
 def cast(db: None) -> Cast:
     return make_cast()

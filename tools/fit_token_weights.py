@@ -4,8 +4,9 @@
 
 DIR holds Claude Code session files (*.jsonl), searched with its subfolders; default: `claude-code` in the folder that
 TRANSCRIPTS_DIR names (`../shared/data/transcripts` beside the repository). Prints the errors of the table in use, of a
-fit on the other half of the files, and of fits that left a whole repository out. --write puts the fit on all files
-into sessions_app/transcript/token_weights.py. Only the standard library is needed.
+fit on the other half of the files, and of fits that left a whole repository out, each beside the session's calibration,
+and those of a quarter of the characters. --write puts the fit on all files into
+sessions_app/transcript/token_weights.py. Only the standard library is needed.
 
 The truth is what the API billed (docs/token-estimation.md): a step, from one response to the next of its chain, adds
 in(B) - in(A) tokens; a reply adds its output_tokens where the client logs the real figure.
@@ -19,7 +20,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +28,20 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from sessions_app.catalog import TokenizerFamily, tokenizer_family  # noqa: E402
+from sessions_app.policy import Policy  # noqa: E402
+from sessions_app.transcript.calibration import Calibration  # noqa: E402
 from sessions_app.transcript.entries import TranscriptMessage, TranscriptNote  # noqa: E402
 from sessions_app.transcript.formats.claude_code import read_line  # noqa: E402
-from sessions_app.transcript.messages import MessageKind, Role, Usage, content_blocks  # noqa: E402
+from sessions_app.transcript.messages import (  # noqa: E402
+    ContentBlock,
+    MessageKind,
+    Role,
+    Usage,
+    content_blocks,
+    result_text,
+)
 from sessions_app.transcript.token_weights import BLOCKS, FEATURES, PRIOR, SCRIPTS, WEIGHTS  # noqa: E402
-from sessions_app.transcript.tokens import count_block  # noqa: E402
+from sessions_app.transcript.tokens import count_block, estimate_text  # noqa: E402
 
 TABLE = ROOT / "sessions_app" / "transcript" / "token_weights.py"
 BEGIN, END = "# --- fitted (tools/fit_token_weights.py --write) ---", "# --- end of fitted ---"
@@ -42,6 +52,13 @@ REAL_OUTPUT_SINCE = (2, 1, 60)
 LEAST_OUTPUT_TOKENS = 9
 # Attachments that the client does not send to the model; the text of all others is not in any message.
 UNSENT_ATTACHMENTS = frozenset({"hook_success", "hook_system_message", "hook_cancelled"})
+# Where the others hold what is sent; their remaining fields say where it is from.
+ATTACHMENT_TEXT = ("content", "snippet", "addedLines", "addedBlocks", "text", "skills", "files", "allowedTools")
+ATTACHMENT_PLACE = frozenset({"type", "path", "filePath", "displayPath"})
+CHARS_PER_TOKEN = 4
+FIGURES = Policy()
+# A quarter of the characters is off by a half: believing it at the beginning would only make it worse.
+CHARS_FIGURES = replace(FIGURES, calibration_prior_tokens=1_000)
 
 # Errors are relative to the truth, that of small steps to this many tokens (a step's wrapping alone is as large).
 SMALL_STEP_TOKENS = 60
@@ -64,16 +81,21 @@ HELD_FEATURE = FEATURES.index("media_token")
 HANGUL = FEATURES.index("hangul")
 
 Weights = Sequence[float]
+# Tokens of a step's reply, and of what followed it.
+Estimate = Callable[["Step"], tuple[float, float]]
 
 
 @dataclass
 class Step:
     """From one response to the next. `reply`: features of the response's blocks; `added`: of what followed.
 
-    `run` numbers the unbroken chains; `unseen`: the client also sent text that no message holds.
+    `run` numbers the unbroken chains of the file, `chain` names the agent; `unseen`: the client also sent text that no
+    message holds, and `attached_tokens` is the estimate of what the file tells of it.
     """
 
     file: str
+    chain: str
+    model: str
     family: TokenizerFamily
     run: int
     prompt_tokens: int
@@ -83,6 +105,9 @@ class Step:
     unseen: bool
     reply: list[float]
     added: list[float]
+    reply_chars: int
+    added_chars: int
+    attached_tokens: int
 
     @property
     def repository(self) -> str:
@@ -105,6 +130,9 @@ class _Response:
     output_tokens: int = 0
     reply: list[float] = field(default_factory=lambda: [0.0] * len(FEATURES))
     added: list[float] = field(default_factory=lambda: [0.0] * len(FEATURES))
+    reply_chars: int = 0
+    added_chars: int = 0
+    attached_tokens: int = 0
     blocks: set[str] = field(default_factory=set)
     uuids: set[str] = field(default_factory=set)
     branched: bool = False
@@ -142,6 +170,8 @@ class StepReader:
         attachment = note.raw.get("attachment")
         if isinstance(attachment, Mapping) and attachment.get("type") not in UNSENT_ATTACHMENTS:
             last.unseen = True
+            text = "\n".join(_strings([attachment.get(name) for name in ATTACHMENT_TEXT]))
+            last.attached_tokens += estimate_text(text=text, family=tokenizer_family(last.model))
 
     def _message(self, message: TranscriptMessage) -> Iterator[Step]:
         chain = _chain(message.envelope)
@@ -153,13 +183,13 @@ class StepReader:
             if last is not None:
                 last.branched |= message.parent_uuid not in last.uuids
                 last.uuids.add(message.uuid)
-                _add(last.added, message, tokenizer_family(last.model))
+                last.added_chars += _add(last.added, message, tokenizer_family(last.model))
             return
         usage = Usage.from_json(message.usage) or Usage()
         if last is None or not message.message_id or message.message_id != last.message_id:
             follows = last is not None and self._follows(last, message, usage)
             if last is not None and follows:
-                yield self._step(last, usage)
+                yield self._step(last, usage, chain)
             else:
                 self._runs += 1
             last = self._last[chain] = _Response(
@@ -171,7 +201,7 @@ class StepReader:
             )
         last.uuids.add(message.uuid)
         last.output_tokens = max(last.output_tokens, usage.output_tokens)
-        _add(last.reply, message, tokenizer_family(last.model), last.blocks)
+        last.reply_chars += _add(last.reply, message, tokenizer_family(last.model), last.blocks)
 
     @staticmethod
     def _follows(last: _Response, message: TranscriptMessage, usage: Usage) -> bool:
@@ -185,9 +215,11 @@ class StepReader:
             and message.parent_uuid in last.uuids
         )
 
-    def _step(self, last: _Response, usage: Usage) -> Step:
+    def _step(self, last: _Response, usage: Usage, chain: str) -> Step:
         return Step(
             file=self.file,
+            chain=chain,
+            model=last.model,
             family=tokenizer_family(last.model),
             run=last.run,
             prompt_tokens=last.prompt_tokens,
@@ -197,6 +229,9 @@ class StepReader:
             unseen=last.unseen,
             reply=last.reply,
             added=last.added,
+            reply_chars=last.reply_chars,
+            added_chars=last.added_chars,
+            attached_tokens=last.attached_tokens,
         )
 
 
@@ -208,10 +243,12 @@ def _version(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", text)[:3])
 
 
-def _add(
-    counts: list[float], message: TranscriptMessage, family: TokenizerFamily, seen: set[str] | None = None
-) -> None:
-    """Add the message's features; a block that `seen` holds is the repeated part of a stream and does not count."""
+def _add(counts: list[float], message: TranscriptMessage, family: TokenizerFamily, seen: set[str] | None = None) -> int:
+    """Add the message's features; a block that `seen` holds is the repeated part of a stream and does not count.
+
+    Gives the characters of what was added.
+    """
+    chars = 0
     for block in content_blocks(message.content):
         if seen is not None:
             key = json.dumps(block, sort_keys=True)
@@ -220,6 +257,28 @@ def _add(
             seen.add(key)
         for index, count in enumerate(count_block(block=block, family=family)):
             counts[index] += count
+        chars += _chars(block)
+    return chars
+
+
+def _chars(block: ContentBlock) -> int:
+    """Characters of a block's text, call, result, or sealed thinking; media have none."""
+    if block.get("type") == "tool_use":
+        return len(str(block.get("name"))) + len(json.dumps(block.get("input"), ensure_ascii=False))
+    if block.get("type") == "tool_result":
+        return len(result_text(block))
+    text = block.get("text") or block.get("thinking") or block.get("signature")
+    return len(text) if isinstance(text, str) else 0
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from _strings([inner for name, inner in value.items() if name not in ATTACHMENT_PLACE])
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _strings(inner)
 
 
 def read_steps(*, folder: Path) -> list[Step]:
@@ -368,29 +427,62 @@ def korean_errors(*, steps: Iterable[Step], weights: Callable[[Step], Weights]) 
     )
 
 
+def by_weights(weights: Callable[[Step], Weights]) -> Estimate:
+    return lambda step: (weigh(step.reply, weights(step)), weigh(step.added, weights(step)))
+
+
+def by_weights_and_attachments(weights: Callable[[Step], Weights]) -> Estimate:
+    """As if the text of the client's attachments stood in messages."""
+    return lambda step: (weigh(step.reply, weights(step)), weigh(step.added, weights(step)) + step.attached_tokens)
+
+
+def by_chars(step: Step) -> tuple[float, float]:
+    return step.reply_chars / CHARS_PER_TOKEN, step.added_chars / CHARS_PER_TOKEN
+
+
 def anchored_errors(
     *,
-    steps: Sequence[Step],
-    weights: Callable[[Step], Weights],
+    steps: Iterable[Step],
+    estimate: Estimate,
     ahead: int = STEPS_AHEAD,
+    figures: Policy | None = None,
     shown_only: bool = False,
 ) -> Errors:
     """Errors of the whole context `ahead` steps after the last known usage, the rest estimated.
 
-    `shown_only` leaves out the windows in which the client sent an attachment that no message holds.
+    `figures`: calibrate, as a session does that has seen the steps before the anchor and no later one. `shown_only`
+    leaves out the windows in which the client sent an attachment that no message holds.
     """
-    ratios = []
-    for index in range(len(steps) - ahead):
-        part = steps[index : index + ahead + 1]
-        first, last = part[0], part[-1]
-        if (first.file, first.run) != (last.file, last.run):
-            continue
-        if shown_only and any(step.unseen for step in part[:-1]):
-            continue
-        known = first.prompt_tokens + max(first.output_tokens, weigh(first.reply, weights(first)))
-        known += weigh(first.added, weights(first))
-        ratios.append((known + sum(weigh(step.whole, weights(step)) for step in part[1:-1])) / last.prompt_tokens)
+    sessions: dict[tuple[str, str], list[Step]] = {}
+    for step in steps:
+        sessions.setdefault((step.file, step.chain), []).append(step)
+    ratios: list[float] = []
+    for session in sessions.values():
+        estimates = [estimate(step) for step in session]
+        scales = _scales(session, estimates, figures) if figures else [1.0] * len(session)
+        for index in range(len(session) - ahead):
+            part = session[index : index + ahead + 1]
+            first, last = part[0], part[-1]
+            if first.run != last.run or (shown_only and any(step.unseen for step in part[:-1])):
+                continue
+            scale = scales[index]
+            reply, added = estimates[index]
+            later = sum(sum(pair) for pair in estimates[index + 1 : index + ahead])
+            known = first.prompt_tokens + max(first.output_tokens, reply * scale)
+            ratios.append((known + (added + later) * scale) / last.prompt_tokens)
     return Errors.of(ratios)
+
+
+def _scales(session: Sequence[Step], estimates: Sequence[tuple[float, float]], figures: Policy) -> list[float]:
+    """The session's ratio at each step's first response: what the steps before it taught."""
+    scales = []
+    calibration: Calibration | None = None
+    for step, estimated in zip(session, estimates, strict=True):
+        if calibration is None or calibration.model != step.model:
+            calibration = Calibration.begun(model=step.model, figures=figures)
+        scales.append(calibration.ratio(figures=figures))
+        calibration = calibration.learned(billed=step.grown_tokens, estimated=round(sum(estimated)), figures=figures)
+    return scales
 
 
 # --- Report and table -------------------------------------------------------------------------------------------
@@ -407,6 +499,10 @@ def report(*, steps: Sequence[Step], family: TokenizerFamily) -> None:
     halves = {name: index % 2 for index, name in enumerate(files)}
     by_half = [fit(steps=[s for s in chosen if halves[s.file] != half], family=family) for half in (0, 1)]
     _print_errors("fitted on the other half of the files", chosen, lambda step: by_half[halves[step.file]])
+    print("  a quarter of the characters")
+    chars = Errors.of(sum(by_chars(step)) / step.grown_tokens for step in chosen)
+    print(f"    whole step                 {chars}")
+    _print_anchored("context", chosen, by_chars, figures=CHARS_FIGURES)
     names = sorted({step.repository for step in chosen})
     if len(names) > 1:
         without = {n: fit(steps=[s for s in chosen if s.repository != n], family=family) for n in names}
@@ -429,10 +525,24 @@ def _print_errors(title: str, steps: Sequence[Step], weights: Callable[[Step], W
     korean = korean_errors(steps=steps, weights=weights)
     if korean.count:
         print(f"    Korean replies             {korean}")
-    for ahead in (1, 5, STEPS_AHEAD):
-        print(f"    context after {ahead:2d} steps     {anchored_errors(steps=steps, weights=weights, ahead=ahead)}")
-    shown_only = anchored_errors(steps=steps, weights=weights, shown_only=True)
-    print(f"      all of it in messages    {shown_only}")
+    _print_anchored("context", steps, by_weights(weights))
+    attached = by_weights_and_attachments(weights)
+    _print_anchored("with attachments", steps, attached, aheads=(STEPS_AHEAD,))
+
+
+def _print_anchored(
+    title: str,
+    steps: Sequence[Step],
+    estimate: Estimate,
+    *,
+    aheads: Sequence[int] = (1, 5, STEPS_AHEAD),
+    figures: Policy = FIGURES,
+) -> None:
+    """Each without and with the session's calibration."""
+    for ahead in aheads:
+        for used, how in ((None, "raw"), (figures, "calibrated")):
+            errors = anchored_errors(steps=steps, estimate=estimate, ahead=ahead, figures=used)
+            print(f"    {title} after {ahead:2d}, {how}".ljust(42) + str(errors))
 
 
 def write_table(*, fitted: Mapping[TokenizerFamily, Weights]) -> None:

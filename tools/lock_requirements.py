@@ -52,7 +52,7 @@ def render(*, lines: list[str], why: dict[str, str]) -> str:
 
 
 def main() -> int:
-    for stem in ("requirements", "requirements-dev"):
+    for stem in ("requirements", "requirements-dev", "requirements-bench"):
         source = ROOT / f"{stem}.in"
         text = render(lines=compile_lock(source=source), why=reasons(source=source))
         (ROOT / f"{stem}.txt").write_text(text)

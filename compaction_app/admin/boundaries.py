@@ -12,13 +12,13 @@ from unfold.decorators import display
 
 from compaction_app.admin import cells
 from compaction_app.admin.base import ReadOnlyModelAdmin
+from compaction_app.admin.clearing import cleared_by
 from compaction_app.admin.filters import TeamFilter
 from compaction_app.admin.history import is_imported
 from compaction_app.admin.rendering.summary import summary_sections
 from compaction_app.admin.rendering.text import Fold, fold, pretty_json, visible
 from sessions_app.models import Attachment, CompactBoundary
-
-MOST_IDS = 500  # cleared results listed on a boundary's page
+from sessions_app.transcript.boundary import BoundaryKind
 
 
 @admin.register(CompactBoundary)
@@ -85,7 +85,9 @@ class CompactBoundaryAdmin(ReadOnlyModelAdmin):
                 "anchor": visible(obj.anchor_uuid),
                 "tail": visible(obj.tail_uuid),
             },
-            "cleared_ids": [visible(str(one)) for one in obj.cleared_tool_use_ids[:MOST_IDS]],
+            "summarizes": BoundaryKind(obj.kind).summarizes,
+            "cleared": cleared_by(obj) if obj.cleared_tool_use_ids or obj.cleared_results else None,
+            "why": visible(obj.why),
             "imported": is_imported(obj),
             "tokens": cells.token_change(obj.tokens_before, obj.tokens_after),
             "sections": summary_sections(obj.summary) if obj.summary else [],

@@ -9,8 +9,10 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from compaction_app.admin.automatic import DecisionRow
 from compaction_app.admin.gauge import Gauge
 from compaction_app.admin.rendering.text import visible
+from compaction_app.engine.breaker import BreakerState, told
 from compaction_app.models import RunStatus
 from sessions_app.models import CompactBoundary, Session
 from sessions_app.transcript.boundary import BoundaryKind
@@ -28,6 +30,10 @@ HISTORY_PAGE = 50  # messages on a page of the history
 
 def session_url(session_id: int) -> str:
     return reverse("admin:sessions_app_session_history", args=[session_id])
+
+
+def policy_url(session_id: int) -> str:
+    return reverse("admin:sessions_app_session_policy", args=[session_id])
 
 
 def run_url(run_id: int) -> str:
@@ -95,18 +101,33 @@ def duration_text(duration: timedelta | None) -> str:
     return f"{seconds:.1f} s" if seconds < 60 else f"{seconds // 60:.0f} min {seconds % 60:.0f} s"
 
 
+def decision_badge(decision: DecisionRow) -> SafeString:
+    """The outcome, as a link to the decision's page."""
+    return format_html(
+        '<a class="ca-badge ca-badge-{}" href="{}">{}</a>', decision.badge, decision.url, decision.outcome
+    )
+
+
+def breaker_mark(state: BreakerState) -> SafeString:
+    """A small mark where automatic compaction has stopped by itself."""
+    if not state.is_open:
+        return SafeString("–")
+    return format_html('<span class="ca-badge ca-badge-danger" title="{}">open</span>', told(state=state))
+
+
 def context_cell(gauge: Gauge) -> SafeString:
     limit = f"{gauge.window.auto_compact_threshold:,}"
     return format_html(
         '<div class="ca-fill ca-level-{}" title="{}"><span class="ca-fill-bar" aria-hidden="true">'
         '<span style="width:{}%"></span></span><span class="ca-fill-text"><b>{}%</b> {} tokens</span>'
-        '<span class="ca-fill-basis">{}</span></div>',
+        '<span class="ca-fill-basis">{} · <span class="ca-fill-level">{}</span></span></div>',
         gauge.level.value,
         gauge.problem or f"{gauge.level_text}; automatic compaction from {limit} tokens",
         gauge.bar,
         gauge.percent,
         f"{gauge.tokens:,}",
         gauge.basis,
+        gauge.level_short,
     )
 
 

@@ -9,6 +9,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 
 from compaction_app.admin import access
+from compaction_app.admin.gauge import SHORT_LEVELS
 
 MOST_CHOICES = 50
 
@@ -61,3 +62,35 @@ class SourceFilter(ValueFilter):
 class EventNameFilter(ValueFilter):
     title = "event"
     parameter_name = "name"
+
+
+class LevelFilter(SimpleListFilter):
+    """How full the session was when it last changed."""
+
+    title = "level"
+    parameter_name = "level"
+
+    def lookups(self, request: HttpRequest, model_admin: ModelAdmin[Any]) -> list[tuple[str, str]]:
+        return [(level.value, words) for level, words in SHORT_LEVELS.items()]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        value = self.value()
+        return queryset if value is None else queryset.filter(level__in=set(SHORT_LEVELS) & {value})
+
+
+class BreakerFilter(SimpleListFilter):
+    """Whether automatic compaction has stopped by itself. A session without a row of its own never failed."""
+
+    title = "breaker"
+    parameter_name = "breaker"
+
+    def lookups(self, request: HttpRequest, model_admin: ModelAdmin[Any]) -> list[tuple[str, str]]:
+        return [("open", "open"), ("closed", "closed")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        value = self.value()
+        if value is None:
+            return queryset
+        if value not in ("open", "closed"):
+            return queryset.none()
+        return queryset.filter(compaction_state__opened_at__isnull=value == "closed")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sessions_app import selectors
-from sessions_app.catalog import model_info
 from sessions_app.models import Session
 from sessions_app.transcript.window import Level, Window, warning_state, window_of
 
@@ -21,6 +20,7 @@ LEVELS = {
     Level.AUTO_COMPACT: "over the threshold",
     Level.UNREACHABLE: "system prompt and tools alone exceed the threshold",
 }
+SHORT_LEVELS = {**LEVELS, Level.UNREACHABLE: "threshold out of reach"}  # for lists
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +55,24 @@ class Gauge:
     def level_text(self) -> str:
         return LEVELS[self.level]
 
+    @property
+    def level_short(self) -> str:
+        return SHORT_LEVELS[self.level]
+
 
 def gauge_of(*, session: Session) -> Gauge:
     """`session` with its team loaded."""
     resolved = selectors.effective_policy(team=session.team, session=session)
     policy, problem = resolved.policy, "; ".join(f"left out, not allowed: {line}" for line in resolved.ignored)
-    info = model_info(session.model)
+    info = selectors.model_limits(model=session.model)
     window = window_of(policy=policy, model=info)
     threshold = max(window.auto_compact_threshold, 1)
-    state = warning_state(window=window, context_tokens=session.context_tokens, overhead_tokens=session.overhead_tokens)
+    state = warning_state(
+        window=window,
+        context_tokens=session.context_tokens,
+        overhead_tokens=session.fixed_overhead_tokens(policy=policy),
+        context_bytes=session.view_bytes,
+    )
     return Gauge(
         tokens=session.context_tokens,
         percent=round(100 * session.context_tokens / threshold),

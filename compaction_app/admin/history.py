@@ -13,13 +13,15 @@ from django.db.models import Case, F, Q, QuerySet, When
 from django.utils.safestring import SafeString
 
 from compaction_app.admin.cells import HISTORY_PAGE, boundary_place, boundary_url, status_badge
+from compaction_app.admin.clearing import SHORT_HOW, Cleared, cleared_by
+from compaction_app.admin.rendering.blocks import ClearedMark
 from compaction_app.admin.rendering.calls import CallIndex, index_calls
 from compaction_app.admin.rendering.messages import MessageRow, Surroundings, message_row
 from compaction_app.models import CompactionRun
 from sessions_app import selectors
 from sessions_app.models import CompactBoundary, Message, Session, ToolCall
 from sessions_app.models.boundaries import SUMMARIZES
-from sessions_app.transcript.boundary import BoundaryKind
+from sessions_app.transcript.boundary import BoundaryKind, Clearing
 from sessions_app.transcript.formats import READERS
 
 LATEST = 10  # boundaries and runs in the page's header
@@ -29,11 +31,12 @@ MOST_CLEARED = 500  # micro boundaries whose cleared ids are marked
 
 @dataclass(frozen=True, slots=True)
 class Divider:
-    """A boundary at its place between two messages."""
+    """A boundary at its place between two messages. `cleared`: what a microcompact one cleared, else None."""
 
     boundary: CompactBoundary
     url: str
     imported: bool
+    cleared: Cleared | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,15 +173,24 @@ def _surroundings(*, session: Session, calls: CallIndex, extra: Sequence[Message
     micro = CompactBoundary.objects.filter(
         session=session, reverted_at__isnull=True, kind=BoundaryKind.MICROCOMPACT, pk__gt=head_row.pk if head_row else 0
     ).order_by("-id")
-    cleared = list(micro.values_list("cleared_tool_use_ids", flat=True)[:MOST_CLEARED])
+    rows = list(micro.values_list("pk", "clearing", "cleared_tool_use_ids")[:MOST_CLEARED])
     if head_row:
-        cleared.append(head_row.cleared_tool_use_ids)
+        rows.append((head_row.pk, head_row.clearing, head_row.cleared_tool_use_ids))
     return Surroundings(
         session_id=session.pk,
         calls=calls,
         head=head_row.as_value() if head_row else None,
-        cleared_ids=frozenset(str(one) for ids in cleared for one in ids),
+        cleared=_marks_of(rows),
     )
+
+
+def _marks_of(rows: Iterable[tuple[int, str, list[str]]]) -> dict[str, ClearedMark]:
+    """A mark for each cleared id. `rows`: newest first, so that the boundary that cleared an id first counts."""
+    marks: dict[str, ClearedMark] = {}
+    for boundary_id, clearing, ids in rows:
+        mark = ClearedMark(how=SHORT_HOW[Clearing(clearing)], url=boundary_url(boundary_id))
+        marks.update((str(one), mark) for one in ids)
+    return marks
 
 
 def _placed(session: Session) -> QuerySet[Any]:
@@ -197,7 +209,12 @@ def _place_of(rows: QuerySet[Any]) -> int | None:
 
 
 def _divider(boundary: CompactBoundary) -> Divider:
-    return Divider(boundary=boundary, url=boundary_url(boundary.pk), imported=is_imported(boundary))
+    return Divider(
+        boundary=boundary,
+        url=boundary_url(boundary.pk),
+        imported=is_imported(boundary),
+        cleared=None if BoundaryKind(boundary.kind).summarizes else cleared_by(boundary),
+    )
 
 
 def _run_row(run: CompactionRun) -> RunRow:

@@ -19,12 +19,14 @@ from django.utils.safestring import SafeString
 from unfold.decorators import display
 from unfold.views import ChangeList
 
-from compaction_app import actions
+from compaction_app import actions, selectors
 from compaction_app.admin import access, cells
+from compaction_app.admin.automatic import automatic_of
 from compaction_app.admin.base import ReadOnlyModelAdmin
-from compaction_app.admin.filters import ModelFilter, SourceFilter, TeamFilter
+from compaction_app.admin.filters import BreakerFilter, LevelFilter, ModelFilter, SourceFilter, TeamFilter
 from compaction_app.admin.gauge import gauge_of
 from compaction_app.admin.history import find_position, read_page
+from compaction_app.admin.policy_form import Layers, PolicyForm, figure_rows
 from compaction_app.admin.rendering.text import visible
 from compaction_app.models import CompactionRun
 from sessions_app.models import Message, Session
@@ -46,14 +48,15 @@ class SessionAdmin(ReadOnlyModelAdmin):
     list_display = (
         "title_column",
         "context_column",
+        "breaker_column",
         "team",
         "messages_column",
         "compactions_column",
         "last_run_column",
         "activity_column",
     )
-    list_select_related = ("team",)
-    list_filter = (TeamFilter, ModelFilter, "thread", SourceFilter)
+    list_select_related = ("team", "compaction_state")
+    list_filter = (TeamFilter, LevelFilter, BreakerFilter, ModelFilter, "thread", SourceFilter)
     search_fields = ("title", "external_id", "uuid")
     search_help_text = "Title, external id or uuid"
     change_list_template = "compaction_app/admin/session_list.html"
@@ -62,7 +65,8 @@ class SessionAdmin(ReadOnlyModelAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         newest = CompactionRun.objects.filter(session=OuterRef("pk")).order_by("-id")
-        rows = super().get_queryset(request).select_related("team").defer("system", "tools", "metadata", "anchor")
+        rows = super().get_queryset(request).select_related("team", "compaction_state")
+        rows = rows.defer("system", "tools", "metadata", "anchor")
         return rows.annotate(
             last_run_id=Subquery(newest.values("pk")[:1]), last_run_status=Subquery(newest.values("status")[:1])
         )
@@ -91,6 +95,10 @@ class SessionAdmin(ReadOnlyModelAdmin):
     def context_column(self, session: Session) -> SafeString:
         return cells.context_cell(gauge_of(session=session))
 
+    @display(description="breaker")
+    def breaker_column(self, session: Session) -> SafeString:
+        return cells.breaker_mark(selectors.breaker_state(session=session))
+
     @display(description="messages", ordering="last_position")
     def messages_column(self, session: Session) -> str:
         return f"{session.last_position:,}"
@@ -116,6 +124,8 @@ class SessionAdmin(ReadOnlyModelAdmin):
         name = "sessions_app_session"
         own = [
             path("<path:object_id>/compact/", view(self.compact_view), name=f"{name}_compact"),
+            path("<path:object_id>/policy/", view(self.policy_view), name=f"{name}_policy"),
+            path("<path:object_id>/breaker/reset/", view(self.reset_view), name=f"{name}_reset_breaker"),
             path("<path:object_id>/jump/", view(self.jump_view), name=f"{name}_jump"),
             path("<path:object_id>/messages/<int:position>/", view(self.message_view), name=f"{name}_message"),
         ]
@@ -141,6 +151,8 @@ class SessionAdmin(ReadOnlyModelAdmin):
             "session": session,
             "external_id": visible(session.external_id or ""),
             "gauge": gauge_of(session=session),
+            "automatic": automatic_of(session=session, now=timezone.now()),
+            "overridden": len(session.policy_overrides),
             "page": page,
             "may_compact": access.may_compact(user=request.user, team=session.team),
             "most_instructions": MOST_INSTRUCTIONS,
@@ -185,6 +197,49 @@ class SessionAdmin(ReadOnlyModelAdmin):
             messages.error(request, f"The instructions are longer than {MOST_INSTRUCTIONS:,} characters.")
             return HttpResponseRedirect(cells.session_url(session.pk))
         return HttpResponseRedirect(self._compact(request, session, form.cleaned_data["instructions"]))
+
+    def policy_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """The session's own figures: to edit for who may compact, to read for who only looks."""
+        session = self.get_object(request, object_id)
+        may_edit = access.may_compact(user=request.user, team=session.team)
+        layers = Layers(own="session", team=session.team.policy_overrides, session=session.policy_overrides)
+        form = PolicyForm(layers=layers, data=request.POST if request.method == "POST" else None)
+        if request.method == "POST":
+            if not may_edit:
+                raise PermissionDenied
+            if form.is_valid():
+                return self._save_policy(request, session, form.changes())
+        context = {
+            **self.page_context(request, session),
+            "title": f"Figures of {cells.session_name(session)}",
+            "session": session,
+            "name": cells.session_name(session),
+            "session_url": cells.session_url(session.pk),
+            "form": form if may_edit else None,
+            "figures": figure_rows(layers=layers),
+        }
+        return TemplateResponse(request, "compaction_app/admin/session_policy.html", context)
+
+    def _save_policy(self, request: HttpRequest, session: Session, changes: dict[str, Any]) -> HttpResponse:
+        if changes:
+            actions.update_session(session=session, values={"policy_overrides": changes})
+            messages.success(request, f"Saved: {', '.join(sorted(changes))}.")
+        else:
+            messages.info(request, "Nothing was changed.")
+        return HttpResponseRedirect(cells.policy_url(session.pk))
+
+    def reset_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Close the breaker and forget the failures. POST only: a link must not change anything."""
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        session = self.get_object(request, object_id)
+        if not access.may_compact(user=request.user, team=session.team):
+            raise PermissionDenied
+        if actions.reset_breaker(session=session, now=timezone.now(), by=request.user):
+            messages.success(request, "The breaker is reset: compaction may start by itself again.")
+        else:
+            messages.success(request, "The breaker was not open; what had failed in a row is forgotten.")
+        return HttpResponseRedirect(cells.session_url(session.pk))
 
     def _compact(self, request: HttpRequest, session: Session, instructions: str) -> str:
         """Ask for the compaction and say what came of it; the address of the run."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from django import forms
-from django.conf import settings
 from django.contrib import admin
 from django.core.exceptions import ValidationError
 from django.db.models import Model, QuerySet
@@ -14,32 +13,38 @@ from unfold.admin import TabularInline
 from unfold.decorators import display
 
 from compaction_app.admin.base import TeamScopedAdmin
-from sessions_app import policy
-from sessions_app.figures import PolicyError
+from compaction_app.admin.policy_form import Layers, PolicyForm, figure_rows
 from sessions_app.models import Membership, Team
 
 MOST_MEMBERS = 100  # on a page of the members
 
 
 class TeamForm(forms.ModelForm):
+    """Name and slug, and with them the team's figures (`figures`): saved together or not at all."""
+
     class Meta:
         model = Team
-        fields = ("name", "slug", "policy_overrides")
+        fields = ("name", "slug")
 
-    def clean_policy_overrides(self) -> dict[str, Any]:
-        """Each figure by its own rule, every problem named at once."""
-        overrides = self.cleaned_data["policy_overrides"] or {}
-        if not isinstance(overrides, dict):
-            raise ValidationError('An object is needed, such as {"auto_compact_pct": 80}.')
-        checked, problems = {}, []
-        for name, value in overrides.items():
-            try:
-                checked[name] = policy.check(name=name, value=value)
-            except PolicyError as error:
-                problems.append(ValidationError(str(error)))
-        if problems:
-            raise ValidationError(problems)
-        return checked
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        layers = Layers(own="team", team=self.instance.policy_overrides)
+        self.figures = PolicyForm(layers=layers, data=self.data if self.is_bound else None)
+
+    @property
+    def changed_data(self) -> list[str]:
+        """With the figures, so that the log of changes tells of them."""
+        return super().changed_data + [f"figure {name}" for name in self.figures.changed_data]
+
+    def clean(self) -> dict[str, Any] | None:
+        cleaned = super().clean()
+        if not self.figures.is_valid():
+            raise ValidationError("Nothing was saved: the figures that are not allowed are named below.")
+        return cleaned
+
+    def save(self, commit: bool = True) -> Any:
+        self.instance.policy_overrides = self.figures.overrides()
+        return super().save(commit)
 
 
 class MembershipInline(TabularInline):
@@ -75,8 +80,11 @@ class TeamAdmin(TeamScopedAdmin):
     search_fields = ("name", "slug")
     ordering = ("name", "pk")
     prepopulated_fields = {"slug": ("name",)}
-    change_form_after_template = "compaction_app/admin/policy_table.html"
+    change_form_after_template = "compaction_app/admin/team_figures.html"
     change_form_show_cancel_button = True
+
+    class Media:
+        js = (forms.Script("compaction_app/policy.js", defer=True),)
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return request.user.is_superuser
@@ -102,21 +110,6 @@ class TeamAdmin(TeamScopedAdmin):
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
         team = self.get_object(request, object_id) if object_id else None
-        context = {"figures": _figures(team.policy_overrides if team else {}), **(extra_context or {})}
+        layers = Layers(own="team", team=team.policy_overrides if team else {})
+        context = {"figures": figure_rows(layers=layers), **(extra_context or {})}
         return super().changeform_view(request, object_id, form_url, context)
-
-
-def _figures(overrides: Any) -> list[dict[str, Any]]:
-    """The policy table: each figure's default, what holds for the team, and where that comes from."""
-    resolved = policy.resolve(environment=settings.COMPACTION_POLICY, team=overrides)
-    return [
-        {
-            "name": name,
-            "value": getattr(resolved.policy, name),
-            "default": figure.default,
-            "unit": figure.metadata["unit"],
-            "origin": resolved.origins.get(name, "default"),
-            "meaning": figure.metadata["meaning"],
-        }
-        for name, figure in policy.FIGURES.items()
-    ]

@@ -52,6 +52,14 @@ class StrictSerializer(serializers.Serializer[Any]):
         return ErrorDetail(reason, code=code)
 
 
+class NoFields(StrictSerializer):
+    """The body of a call that takes none: empty, or `{}`."""
+
+
+# The same for the OpenAPI document, which leaves out the bodies of serializers without fields.
+NO_FIELDS = {"application/json": {"type": "object", "additionalProperties": False}}
+
+
 class PlainText(serializers.CharField):
     """A JSON string as it is: nothing is trimmed, numbers are no strings; NUL and lone surrogates are refused."""
 

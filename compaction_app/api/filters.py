@@ -17,6 +17,7 @@ from compaction_app.engine.outcome import FailureReason
 from compaction_app.models import RunStatus
 from sessions_app.models import Message, Session, ToolCall
 from sessions_app.models.messages import ROLE_CHOICES
+from sessions_app.models.sessions import LEVEL_CHOICES
 
 LONGEST_SEARCH = 1_000  # characters; SQLite refuses patterns beyond 50,000 bytes
 LARGEST_POSITION = 2**31 - 1
@@ -53,6 +54,12 @@ class SessionFilter(FilterSet):
     model = Text(field_name="model", help_text="The model's exact name.")
     thread = django_filters.ChoiceFilter(choices=Session.Thread.choices)
     q = Text(method="search", help_text="Text in title or external_id.")
+    level = django_filters.ChoiceFilter(choices=LEVEL_CHOICES, help_text="How full it was when it last changed.")
+    breaker_open = django_filters.ChoiceFilter(
+        choices=[("true", "true"), ("false", "false")],
+        method="by_breaker",
+        help_text="Whether compaction has stopped starting by itself: `true` or `false`.",
+    )
     created_after = Moment(field_name="created_at", lookup_expr="gte", help_text="Made at this moment or later.")
     created_before = Moment(field_name="created_at", lookup_expr="lt", help_text="Made before this moment.")
 
@@ -62,6 +69,9 @@ class SessionFilter(FilterSet):
 
     def search(self, queryset: QuerySet[Session], name: str, value: str) -> QuerySet[Session]:
         return queryset.filter(Q(title__icontains=value) | Q(external_id__icontains=value))
+
+    def by_breaker(self, queryset: QuerySet[Session], name: str, value: str) -> QuerySet[Session]:
+        return queryset.filter(compaction_state__opened_at__isnull=value == "false")
 
 
 class MessageFilter(FilterSet):

@@ -16,8 +16,10 @@ from compaction_app.api.base import ApiView
 from compaction_app.api.fields import Blocks, Described, JsonObject, PlainText, StrictSerializer, UsageObject
 from compaction_app.api.filters import MessageFilter
 from compaction_app.api.pagination import OldestFirst
+from compaction_app.api.runs import RunBody
 from compaction_app.api.schema import error
 from compaction_app.api.token_state import TokenStateBody
+from compaction_app.models import CompactionRun
 from sessions_app.models import Message, Session
 from sessions_app.models.messages import KIND_CHOICES, ROLE_CHOICES
 from sessions_app.transcript.messages import Role
@@ -106,10 +108,8 @@ class AppendAnswer(serializers.Serializer[Any]):
         child=serializers.CharField(), help_text="uuids that were stored already with the same content."
     )
     token_state = TokenStateBody(help_text="How full the session is now.")
-    auto_compaction = serializers.UUIDField(
-        allow_null=True,
-        help_text="Always null in this version: automatic compaction is not built yet. It will be the run that "
-        "the append started.",
+    auto_compaction = RunBody(
+        allow_null=True, help_text="The run that this append started; null where it started none."
     )
 
 
@@ -191,6 +191,11 @@ class MessagesView(ApiView):
     queryset = Message.objects.none()  # tells the OpenAPI document the model
     shown_session: Session
 
+    def started(self, turn: actions.Turn) -> CompactionRun | None:
+        if turn.run is None:
+            return None
+        return selectors.runs_of(team=self.team).filter(pk=turn.run.pk).first()
+
     @extend_schema(
         summary="List the history",
         description="Every message ever stored, oldest first, whatever was compacted since.",
@@ -203,8 +208,9 @@ class MessagesView(ApiView):
     @extend_schema(
         summary="Append messages",
         description=f"One message or a list of up to {MOST_AT_ONCE:,}, all or nothing. A uuid that is stored with the "
-        "same content is a duplicate and changes nothing. In an error about a list, `attr` begins with "
-        "the message's index: `3.content`.",
+        "same content is a duplicate and changes nothing. Where a response of the model fills the context beyond its "
+        "threshold, a compaction is queued; nothing is compacted within the call. In an error about a list, `attr` "
+        "begins with the message's index: `3.content`.",
         request=PolymorphicProxySerializer(
             component_name="NewMessages",
             serializers=[NewMessage, NewMessage(many=True)],
@@ -226,6 +232,6 @@ class MessagesView(ApiView):
             "messages": turn.messages,
             "duplicates": turn.duplicates,
             "token_state": selectors.token_state(session=turn.session),
-            "auto_compaction": None,
+            "auto_compaction": self.started(turn),
         }
         return Response(AppendAnswer(answer).data, status=status.HTTP_201_CREATED)

@@ -11,7 +11,7 @@ from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from compaction_app import actions
+from compaction_app import actions, selectors
 from compaction_app.api.base import ApiView
 from compaction_app.api.fields import (
     Blocks,
@@ -115,6 +115,8 @@ class SessionRow(Described, serializers.ModelSerializer[Session]):
         "context_tokens": "Size of the context that would be sent now.",
         "context_source": "Whether that was measured by the API (`usage`) or estimated.",
         "boundary_count": "How often its context was made smaller.",
+        "level": "How full it was when it last changed; `token-state/` tells how full it is by the figures of now.",
+        "breaker_open": "Whether compaction has stopped starting by itself.",
     }
 
     id = serializers.UUIDField(source="uuid", read_only=True)
@@ -126,6 +128,7 @@ class SessionRow(Described, serializers.ModelSerializer[Session]):
     auto_compact_enabled = SwitchFigure(source="policy_overrides.auto_compact_enabled", default=None, read_only=True)
     auto_compact_pct = WholeFigure(source="policy_overrides.auto_compact_pct", default=None, read_only=True)
     message_count = serializers.IntegerField(source="last_position", read_only=True)
+    breaker_open = serializers.SerializerMethodField()
 
     class Meta:
         model = Session
@@ -146,8 +149,13 @@ class SessionRow(Described, serializers.ModelSerializer[Session]):
             "context_tokens",
             "context_source",
             "boundary_count",
+            "level",
+            "breaker_open",
         )
         read_only_fields = fields
+
+    def get_breaker_open(self, session: Session) -> bool:
+        return selectors.breaker_state(session=session).is_open
 
 
 class SessionDetail(SessionRow):
@@ -176,7 +184,8 @@ class SessionsView(ApiView):
         summary="List sessions", description="The team's sessions, newest first.", responses=SessionRow(many=True)
     )
     def get(self, request: Request) -> Response:
-        rows = Session.objects.for_team(self.team).select_related("parent").defer("system", "tools")
+        rows = Session.objects.for_team(self.team).select_related("parent", "compaction_state")
+        rows = rows.defer("system", "tools")
         return self.page(rows, SessionRow)
 
     @extend_schema(
@@ -200,7 +209,7 @@ class SessionsView(ApiView):
 
 class SessionView(ApiView):
     def shown(self, session_id: UUID) -> Session:
-        rows = Session.objects.for_team(self.team).select_related("parent")
+        rows = Session.objects.for_team(self.team).select_related("parent", "compaction_state")
         return self.one(rows, session_id, name="session")
 
     @extend_schema(summary="Show a session", responses=SessionDetail)

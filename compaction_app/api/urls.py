@@ -6,11 +6,15 @@ from django.urls import include, path, re_path
 from drf_spectacular import renderers
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerView
 
+from compaction_app.api.analysis import AnalysisView
 from compaction_app.api.boundaries import BoundariesView, BoundaryView
+from compaction_app.api.breaker import ResetBreakerView
 from compaction_app.api.compact import CompactView
 from compaction_app.api.context import ContextView
+from compaction_app.api.decisions import DecisionsView
 from compaction_app.api.errors import UnknownUrl
 from compaction_app.api.messages import MessagesView
+from compaction_app.api.prepare import PrepareView
 from compaction_app.api.runs import RunsView, RunView
 from compaction_app.api.sessions import SessionsView, SessionView
 from compaction_app.api.token_state import TokenStateView
@@ -22,7 +26,11 @@ v1 = [
     path("sessions/<uuid:session_id>/", SessionView.as_view()),
     path("sessions/<uuid:session_id>/messages/", MessagesView.as_view()),
     path("sessions/<uuid:session_id>/context/", ContextView.as_view()),
+    path("sessions/<uuid:session_id>/prepare/", PrepareView.as_view()),
     path("sessions/<uuid:session_id>/token-state/", TokenStateView.as_view()),
+    path("sessions/<uuid:session_id>/reset-breaker/", ResetBreakerView.as_view()),
+    path("sessions/<uuid:session_id>/decisions/", DecisionsView.as_view()),
+    path("sessions/<uuid:session_id>/analysis/", AnalysisView.as_view()),
     path("sessions/<uuid:session_id>/compact/", CompactView.as_view()),
     path("sessions/<uuid:session_id>/boundaries/", BoundariesView.as_view()),
     path("boundaries/<uuid:boundary_id>/", BoundaryView.as_view()),

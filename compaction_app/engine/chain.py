@@ -5,15 +5,22 @@ from __future__ import annotations
 from compaction_app.engine.outcome import CompactionRefused
 from compaction_app.engine.plan import Plan
 from compaction_app.engine.values import Situation, Step
+from sessions_app.transcript.boundary import BoundaryDraft
 
 Trail = list[tuple[str, Step]]
+
+
+def light_drafts(trail: Trail) -> list[BoundaryDraft]:
+    """What the links of a trail have cleared, in order."""
+    drafts = (step.draft for _, step in trail)
+    return [draft for draft in drafts if draft is not None and not draft.kind.summarizes]
 
 
 def run_chain(*, plan: Plan, situation: Situation, trail: Trail) -> Situation:
     """The situation after the links. Only the goal stops the chain, or a link that refuses.
 
     The steps taken, in order with their link's name, are added to `trail` as they are taken; a refusal too, so that a
-    run that ends with one can still be explained.
+    run that ends with one can still be explained, and what was cleared before it be kept (decision 1).
     """
     for link in plan.links:
         try:

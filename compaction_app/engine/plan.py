@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
+from compaction_app.engine.links.cache_edits import CACHE_EDITS
 from compaction_app.engine.links.full import FULL
+from compaction_app.engine.links.time_based import TIME_BASED
 from compaction_app.engine.values import Situation, Step, Trigger
 
 
@@ -18,12 +20,22 @@ class Link(Protocol):
 
 
 class Goal(Enum):
-    """SUMMARIZED: a boundary with a summary is proposed."""
+    """When a plan has done enough.
+
+    SUMMARIZED: a boundary with a summary is proposed. FITS: that, or clearing alone has brought the context well
+    below its threshold. ANY_EDIT: anything was cleared; the next request decides about more.
+    """
 
     SUMMARIZED = "summarized"
+    FITS = "fits"
+    ANY_EDIT = "any_edit"
 
     def met(self, situation: Situation) -> bool:
-        return situation.draft is not None and situation.draft.kind.summarizes
+        if self is Goal.ANY_EDIT:
+            return bool(situation.drafts)
+        if self is Goal.FITS and situation.drafts and situation.is_light_enough:
+            return True
+        return situation.summary_draft is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +45,7 @@ class Plan:
 
 
 PLANS: dict[Trigger, Plan] = {
-    Trigger.MANUAL: Plan((FULL,), Goal.SUMMARIZED),
-    Trigger.AUTO: Plan((FULL,), Goal.SUMMARIZED),
+    Trigger.PREPARE: Plan((TIME_BASED, CACHE_EDITS), Goal.ANY_EDIT),
+    Trigger.AUTO: Plan((TIME_BASED, CACHE_EDITS, FULL), Goal.FITS),
+    Trigger.MANUAL: Plan((TIME_BASED, CACHE_EDITS, FULL), Goal.SUMMARIZED),
 }

@@ -13,15 +13,18 @@ from compaction_app.engine.ports import Progress, Summarizer
 from sessions_app.catalog import TokenizerFamily
 from sessions_app.policy import Policy
 from sessions_app.transcript.boundary import BoundaryDraft
+from sessions_app.transcript.clearing import CompactableResult, compactable_results
 from sessions_app.transcript.messages import Message
-from sessions_app.transcript.view import ContextView
+from sessions_app.transcript.view import ContextView, clear
+from sessions_app.transcript.window import Window
 
 
 class Trigger(StrEnum):
-    """What asked for compaction."""
+    """What asked for compaction. PREPARE: a client, before it calls the model."""
 
-    MANUAL = "manual"
+    PREPARE = "prepare"
     AUTO = "auto"
+    MANUAL = "manual"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +48,9 @@ class Situation:
     """All that a link may know. `tokens`: the whole context with `overhead_tokens` for system prompt and tools.
 
     `originals(up_to)`: the stored messages of the live path at positions 1..up_to, oldest first, so that a summary is
-    made from the history itself and never from an earlier summary.
+    made from the history itself and never from an earlier summary. `summarizer`: None where no link may call a model.
+    `last_assistant_at`: when the last response was made, None before the first. `drafts`: what the links before
+    have proposed, in order; `view` and `tokens` are as if that were done, `found` is how it was before.
     """
 
     view: ContextView
@@ -56,12 +61,48 @@ class Situation:
     family: TokenizerFamily
     trigger: Trigger
     now: datetime
+    window: Window
     originals: Callable[[int], Sequence[Message]]
-    summarizer: Summarizer
+    summarizer: Summarizer | None
     progress: Progress
+    last_assistant_at: datetime | None = None
     instructions: str = ""
-    draft: BoundaryDraft | None = None
+    drafts: tuple[BoundaryDraft, ...] = ()
+    found: Situation | None = None
+
+    @property
+    def as_found(self) -> Situation:
+        """Before any clearing: what a summary replaces, and is measured by."""
+        return self.found or self
+
+    @property
+    def summary_draft(self) -> BoundaryDraft | None:
+        """The proposed boundary that summarises; it takes the place of any clearing proposed before it."""
+        return next((draft for draft in reversed(self.drafts) if draft.kind.summarizes), None)
+
+    @property
+    def is_light_enough(self) -> bool:
+        """Whether clearing alone is enough: the level is `ok`, with room to go on (S1), in tokens and in bytes."""
+        share = self.policy.light_enough_share
+        most_tokens = min(int(self.window.auto_compact_threshold * share), self.window.warning_threshold - 1)
+        return self.tokens <= most_tokens and self.view.content_bytes <= self.window.auto_compact_bytes * share
+
+    @property
+    def compactable(self) -> list[CompactableResult]:
+        """The results in the view whose tool may be cleared, oldest first."""
+        return compactable_results(
+            items=self.view.items,
+            tools=self.policy.compactable_tools,
+            least_bytes=self.policy.clear_least_result_bytes,
+            family=self.family,
+        )
 
     def after(self, step: Step) -> Situation:
         """The situation once a step's proposal is taken in."""
-        return replace(self, tokens=step.tokens_after, draft=step.draft or self.draft)
+        draft, view = step.draft, self.view
+        if draft is None:
+            return replace(self, tokens=step.tokens_after)
+        if not draft.kind.summarizes:
+            ids = draft.cleared_tool_use_ids
+            view = clear(view=view, tool_use_ids=ids, clearing=draft.clearing, family=self.family)
+        return replace(self, tokens=step.tokens_after, view=view, drafts=(*self.drafts, draft), found=self.as_found)

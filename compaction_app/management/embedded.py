@@ -18,6 +18,9 @@ from compaction_app import actions
 
 logger = logging.getLogger(__name__)
 
+# After the first sweep: the provider's SDK takes two seconds to import, and the server starts in that time.
+SECOND_SWEEP_SECONDS = 3
+
 
 class EmbeddedWorker:
     def __init__(self, *, concurrency: int, sweep_seconds: int) -> None:
@@ -50,15 +53,18 @@ class EmbeddedWorker:
             thread.join(timeout=30)
 
     def _sweep(self) -> None:
-        """At the start, and again and again: hand out runs that nobody works on."""
+        """At the start, and again and again: hand out runs that nobody works on; then what can wait."""
         first = True  # the broker is this process's own and holds nothing yet
         while not self._stopping.is_set():
+            pause = min(SECOND_SWEEP_SECONDS, self._sweep_seconds) if first else self._sweep_seconds
             try:
                 close_old_connections()
                 actions.recover_runs(now=timezone.now(), broker_is_new=first)
+                if not first:
+                    actions.refresh_catalog(now=timezone.now())
                 first = False
             except Exception:
                 logger.exception("the sweep for runs left behind failed; it tries again")
             finally:
                 connection.close()
-            self._stopping.wait(self._sweep_seconds)
+            self._stopping.wait(pause)

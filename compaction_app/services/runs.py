@@ -10,8 +10,8 @@ import functools
 import logging
 import traceback
 import uuid
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -21,21 +21,23 @@ from django.db.models import Q
 from django.utils import timezone
 
 from compaction_app import telemetry
-from compaction_app.engine.chain import Trail, run_chain
+from compaction_app.engine.chain import Trail, light_drafts, run_chain
 from compaction_app.engine.outcome import CompactionCancelled, CompactionRefused, FailureReason, RunErrored
 from compaction_app.engine.plan import PLANS
 from compaction_app.engine.values import Situation, Trigger
 from compaction_app.llm.factory import make_summarizer, summarizer_name
 from compaction_app.models import CompactionRun, RunStatus, RunStep
+from compaction_app.services import breaker, clearing
 from sessions_app import selectors as transcripts
 from sessions_app.catalog import tokenizer_family
-from sessions_app.models import Session
+from sessions_app.models import CompactBoundary, Session
 from sessions_app.policy import Policy
 from sessions_app.services.accounting import sendable_overhead
 from sessions_app.services.append import lock_session
 from sessions_app.services.boundaries import InvalidContext, StaleView, commit_boundary
 from sessions_app.transcript.boundary import BoundaryDraft
 from sessions_app.transcript.messages import Message
+from sessions_app.transcript.window import window_of
 
 logger = logging.getLogger(__name__)
 
@@ -123,60 +125,70 @@ def execute(*, run_id: int, listener: ProgressListener | None = None) -> Compact
         give_back(held=held)
         raise
     except Exception as error:
-        told = _describe(error)
+        told = describe(error=error)
         frames = "".join(traceback.format_tb(error.__traceback__))
         logger.error("run %s met an unexpected %s\n%s", run.uuid, told, frames)
-        _fail(run=run, held=held, reason=FailureReason.ERROR, detail=told, trail=[])
+        _fail(run=run, held=held, reason=FailureReason.ERROR, detail=told, attempt=Attempt(session=run.session))
         raise RunErrored(f"run {run.uuid}: {told}") from None
     run.refresh_from_db()
     return run
 
 
-def _describe(error: Exception) -> str:
+def describe(*, error: Exception) -> str:
     """Type and place, never the message: it may quote the transcript."""
     place = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__} in {place.name} (line {place.lineno})"
 
 
+@dataclass(slots=True)
+class Attempt:
+    """What one try has found and done so far: the session as it was read, and the steps of the chain.
+
+    `head_id`, `newest_id`: the head boundary of the view and the newest boundary of any kind, None where there is none.
+    """
+
+    session: Session
+    head_id: int | None = None
+    newest_id: int | None = None
+    trail: Trail = field(default_factory=list)
+
+
 def _work(*, run: CompactionRun, held: Claim, listener: ProgressListener | None) -> None:
     for last_try in (False, True):
-        trail: Trail = []
+        attempt = Attempt(session=run.session)
         try:
-            return _attempt(run=run, held=held, listener=listener, trail=trail)
+            return _attempt(run=run, held=held, listener=listener, attempt=attempt)
         except StaleView as stale:
             if last_try:
-                return _fail(run=run, held=held, reason=FailureReason.STALE_VIEW, detail=str(stale), trail=trail)
+                return _fail(run=run, held=held, reason=FailureReason.STALE_VIEW, detail=str(stale), attempt=attempt)
         except CompactionRefused as refused:
-            return _fail(run=run, held=held, reason=refused.reason, detail=refused.detail, trail=trail)
+            return _fail(run=run, held=held, reason=refused.reason, detail=refused.detail, attempt=attempt)
         except InvalidContext as invalid:
-            return _fail(run=run, held=held, reason=FailureReason.INVALID_CONTEXT, detail=str(invalid), trail=trail)
+            reason = FailureReason.INVALID_CONTEXT
+            return _fail(run=run, held=held, reason=reason, detail=str(invalid), attempt=attempt)
     return None
 
 
-def _attempt(*, run: CompactionRun, held: Claim, listener: ProgressListener | None, trail: Trail) -> None:
+def _attempt(*, run: CompactionRun, held: Claim, listener: ProgressListener | None, attempt: Attempt) -> None:
     progress = RunProgress(run=run, held=held, listener=listener)
     progress.report(stage="reading", fraction=0.02)
-    session = Session.objects.select_related("team").get(pk=run.session_id)
+    attempt.session = session = Session.objects.select_related("team").get(pk=run.session_id)
     policy = transcripts.effective_policy(team=session.team, session=session).policy
     if not policy.compaction_enabled:
         raise CompactionRefused(
             reason=FailureReason.COMPACTION_DISABLED, detail="compaction is switched off (DISABLE_COMPACT)"
         )
+    attempt.newest_id = transcripts.newest_boundary_id(session=session)
     view = transcripts.context_view(session=session)
+    attempt.head_id = view.boundary.sequence if view.boundary else None
     situation = _situation(session=session, run=run, policy=policy, view=view, progress=progress)
-    situation = run_chain(plan=PLANS[Trigger(run.trigger)], situation=situation, trail=trail)
-    if situation.draft is None:
-        last = trail[-1][1]
+    situation = run_chain(plan=PLANS[Trigger(run.trigger)], situation=situation, trail=attempt.trail)
+    drafts = [situation.summary_draft] if situation.summary_draft else list(situation.drafts)
+    if not drafts:
+        last = attempt.trail[-1][1]
         raise CompactionRefused(reason=last.reason or FailureReason.NOTHING_TO_COMPACT, detail=last.why)
     progress.report(stage="storing", fraction=0.95)
-    _finish(
-        run=run,
-        held=held,
-        session=session,
-        draft=situation.draft,
-        head_id=view.boundary.sequence if view.boundary else None,
-        trail=trail,
-    )
+    _finish(run=run, held=held, drafts=drafts, attempt=attempt)
     progress.tell(stage="done", fraction=1.0)
 
 
@@ -190,6 +202,7 @@ def _situation(*, session: Session, run: CompactionRun, policy: Policy, view: An
             session=session, up_to=max(newest, session.last_position), most_messages=policy.summary_source_messages
         )
 
+    window = window_of(policy=policy, model=transcripts.model_limits(model=session.model))
     return Situation(
         view=view,
         tokens=session.context_tokens,
@@ -199,6 +212,8 @@ def _situation(*, session: Session, run: CompactionRun, policy: Policy, view: An
         family=tokenizer_family(session.model),
         trigger=Trigger(run.trigger),
         now=timezone.now(),
+        window=window,
+        last_assistant_at=session.last_assistant_at,
         originals=lambda up_to: [message for message in past() if message.position <= up_to],
         summarizer=make_summarizer(name=run.summarizer),
         progress=progress,
@@ -206,26 +221,16 @@ def _situation(*, session: Session, run: CompactionRun, policy: Policy, view: An
     )
 
 
-def _finish(
-    *, run: CompactionRun, held: Claim, session: Session, draft: BoundaryDraft, head_id: int | None, trail: Trail
-) -> None:
-    """All that a success stores, in one transaction: boundary, attachments, counters, run, steps, telemetry."""
-    now = timezone.now()
+def _finish(*, run: CompactionRun, held: Claim, drafts: Sequence[BoundaryDraft], attempt: Attempt) -> None:
+    """All that a success stores, in one transaction: boundaries, attachments, counters, run, steps, telemetry."""
+    now, session = timezone.now(), attempt.session
     with transaction.atomic():
-        lock_session(session_id=session.pk)
+        locked = lock_session(session_id=session.pk)
         _still_ours(held=held)
-        before = session.context_tokens
+        before, shown_before = session.context_tokens, locked.view_tokens
         previous = run.session.boundaries.summarizing().filter(reverted_at__isnull=True).order_by("-id").first()
-        boundary = commit_boundary(
-            session_id=session.pk,
-            draft=draft,
-            trigger=run.trigger,
-            expected_head_id=head_id,
-            as_of=session.last_position,
-            tokens_before=before,
-            now=now,
-        )
-        usage = dict(trail[-1][1].usage)
+        boundary = _commit(run=run, drafts=drafts, attempt=attempt, now=now)
+        usage = dict(attempt.trail[-1][1].usage)
         _close(
             held=held,
             now=now,
@@ -238,7 +243,7 @@ def _finish(
             progress=1.0,
             usage=usage,
         )
-        _store_steps(run=run, held=held, trail=trail)
+        _store_steps(run=run, held=held, trail=attempt.trail)
         telemetry.emit_compact(
             run=run,
             now=now,
@@ -248,17 +253,39 @@ def _finish(
                 "tokens_before": before,
                 "tokens_after": boundary.tokens_after,
                 "summary_tokens": boundary.summary_tokens,
-                "attachments": len(draft.attachments),
+                "attachments": len(drafts[-1].attachments),
                 "compaction_usage": usage,
-                "summarizer": draft.summarizer,
+                "summarizer": drafts[-1].summarizer,
                 "is_recompaction": previous is not None,
                 "messages_since_previous": session.last_position - (previous.committed_at_position if previous else 0),
                 "seconds": (now - run.started_at).total_seconds() if run.started_at else None,
             },
         )
+        locked.refresh_from_db(fields=["view_tokens", "context_tokens", "overhead_tokens"])
+        breaker.note_success(session=locked, shown_before=shown_before, now=now)
 
 
-def _fail(*, run: CompactionRun, held: Claim, reason: FailureReason, detail: str, trail: Trail) -> None:
+def _commit(*, run: CompactionRun, drafts: Sequence[BoundaryDraft], attempt: Attempt, now: datetime) -> CompactBoundary:
+    """Write the drafts in order; gives back the last boundary. Raises StaleView, InvalidContext."""
+    newest_id, session = attempt.newest_id, attempt.session
+    before = session.context_tokens
+    for draft in drafts:
+        boundary = commit_boundary(
+            session_id=session.pk,
+            draft=draft,
+            trigger=run.trigger,
+            expected_head_id=attempt.head_id,
+            expected_newest_id=newest_id,
+            as_of=session.last_position,
+            tokens_before=before,
+            now=now,
+        )
+        newest_id, before = boundary.pk, boundary.tokens_after or before
+        clearing.tell_cleared(boundary=boundary, session=session, now=now, run=run)
+    return boundary
+
+
+def _fail(*, run: CompactionRun, held: Claim, reason: FailureReason, detail: str, attempt: Attempt) -> None:
     now = timezone.now()
     with transaction.atomic():
         lock_session(session_id=run.session_id)
@@ -266,8 +293,9 @@ def _fail(*, run: CompactionRun, held: Claim, reason: FailureReason, detail: str
             _still_ours(held=held)
         except ClaimLost:
             return  # somebody else has the run now; its end is theirs to tell
+        kept = _keep_light_edits(run=run, attempt=attempt, now=now)
         _close(held=held, now=now, status=RunStatus.FAILED, failure_reason=reason.value, detail=detail)
-        _store_steps(run=run, held=held, trail=trail)
+        _store_steps(run=run, held=held, trail=attempt.trail)
         telemetry.emit_compact_failed(
             run=run,
             now=now,
@@ -277,8 +305,24 @@ def _fail(*, run: CompactionRun, held: Claim, reason: FailureReason, detail: str
                 "tokens_before": run.session.context_tokens,
                 "attempt": held.attempt,
                 "summarizer": run.summarizer,
+                "light_edits_kept": kept,
             },
         )
+        breaker.note_failure(session=attempt.session, reason=reason, now=now)
+
+
+def _keep_light_edits(*, run: CompactionRun, attempt: Attempt, now: datetime) -> int:
+    """What was cleared before a later link failed stays: each is a valid boundary of its own (decision 1)."""
+    drafts = light_drafts(attempt.trail)
+    if not drafts:
+        return 0
+    try:
+        with transaction.atomic():
+            _commit(run=run, drafts=drafts, attempt=attempt, now=now)
+    except (StaleView, InvalidContext) as problem:
+        logger.info("light edits of run %s were not kept: %s", run.uuid, type(problem).__name__)
+        return 0
+    return len(drafts)
 
 
 def _still_ours(*, held: Claim) -> None:
@@ -373,7 +417,7 @@ def _take_back(*, run: CompactionRun, now: datetime) -> None:
     lost = 1 + sum(attempt.get("outcome") == LOST for attempt in run.attempts)
     if lost >= policy.run_attempts:
         detail = f"its worker went silent {lost} times"
-        _fail(run=run, held=held, reason=FailureReason.WORKER_LOST, detail=detail, trail=[])
+        _fail(run=run, held=held, reason=FailureReason.WORKER_LOST, detail=detail, attempt=Attempt(session=run.session))
         return
     CompactionRun.objects.filter(
         pk=run.pk, status=RunStatus.RUNNING, claim_token=run.claim_token, lease_expires_at__lt=now

@@ -40,6 +40,7 @@ class Message(models.Model):
     digest = models.CharField(max_length=64)
     usage = ExactJSONField(null=True, blank=True)
     tokens = models.PositiveIntegerField(default=0)
+    content_bytes = models.PositiveIntegerField(default=0, help_text="size of the content as JSON")
     is_meta = models.BooleanField(default=False)
     is_sidechain = models.BooleanField(default=False)
     is_prompt = models.BooleanField(default=False, help_text="typed by a person")
@@ -73,6 +74,7 @@ class Message(models.Model):
             role=values.Role(self.role),
             content=self.content,
             tokens=self.tokens,
+            content_bytes=self.content_bytes,
             message_id=self.message_id,
             kind=values.MessageKind(self.kind),
             is_meta=self.is_meta,

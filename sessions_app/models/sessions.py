@@ -9,6 +9,7 @@ from django.db import models
 
 from sessions_app.models.fields import ExactJSONField
 from sessions_app.models.teams import Team
+from sessions_app.policy import Policy
 from sessions_app.transcript.window import Level
 
 LEVEL_CHOICES = [(level.value, level.value.replace("_", " ")) for level in Level]
@@ -63,14 +64,18 @@ class Session(models.Model):
     view_tokens = models.PositiveIntegerField(
         default=0, help_text="estimate of what the model is shown, without overhead"
     )
+    view_bytes = models.PositiveBigIntegerField(default=0, help_text="size of what a request's messages hold")
     overhead_tokens = models.PositiveIntegerField(default=0, help_text="system prompt and tools")
+    given_overhead_tokens = models.PositiveIntegerField(
+        default=0, help_text="estimate of the system prompt and tools that the client gave"
+    )
     overhead_measured = models.BooleanField(default=False, help_text="taken from a usage, not from system and tools")
     overhead_due = models.BooleanField(default=True, help_text="the next usage measures the overhead")
     # How full it was when it last changed; a figure that changes since is taken in with the next append.
     level = models.CharField(max_length=15, choices=LEVEL_CHOICES, default=Level.OK.value)
     # How far this session's estimates were off, by model (sessions_app/transcript/calibration.py).
     calibration = models.JSONField(null=True, blank=True)
-    # The last usage (sessions_app/transcript/tokens.py: UsageAnchor); null after a boundary until the next response.
+    # The last usage (sessions_app/transcript/tokens.py: UsageAnchor); void or null after a boundary until the next one.
     anchor = models.JSONField(null=True, blank=True)
 
     objects = SessionQuerySet.as_manager()
@@ -93,3 +98,10 @@ class Session(models.Model):
 
     def __str__(self) -> str:
         return self.title or self.external_id or str(self.uuid)
+
+    def fixed_overhead_tokens(self, *, policy: Policy) -> int:
+        """What no compaction can take away. More than the policy's figure was measured because the client did not give
+        all history, and that goes with a compaction: then only what the client gave as system prompt and tools."""
+        if self.overhead_tokens > policy.largest_overhead_tokens:
+            return self.given_overhead_tokens
+        return self.overhead_tokens

@@ -1,4 +1,7 @@
-"""The session's counters: how full the context is, from the last usage and from estimates of what came after."""
+"""The session's counters: how full the context is, from the last usage and from estimates of what came after.
+
+Stored estimates are raw. What this session's responses taught about them (calibration) is laid on where a size is told.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,13 @@ from datetime import datetime
 from sessions_app import selectors
 from sessions_app.models import Message, Session
 from sessions_app.policy import Policy
+from sessions_app.transcript.calibration import Calibration
 from sessions_app.transcript.messages import MessageKind, Role, Usage
-from sessions_app.transcript.tokens import UsageAnchor
-from sessions_app.transcript.view import is_rendered
+from sessions_app.transcript.tokens import UsageAnchor, context_tokens
+from sessions_app.transcript.view import ContextView, is_rendered
+from sessions_app.transcript.window import warning_state, window_of
+
+FIGURES = Policy()  # those of the whole service, which nobody overrides
 
 
 def count_appended(*, session: Session, rows: Sequence[Message], rewound: bool, now: datetime) -> None:
@@ -27,13 +34,14 @@ def count_appended(*, session: Session, rows: Sequence[Message], rewound: bool, 
             _count_row(session=session, row=row)
     moments = [row.sent_at for row in rows if row.sent_at] + [session.last_message_at or rows[0].sent_at or now]
     session.last_message_at = max(moments)
-    _settle(session=session)
+    settle(session=session)
 
 
 def _begin_anew(*, session: Session, rows: Sequence[Message]) -> None:
     """After a rewind: what the view shows without the new rows (which are stored already), and no usage to rest on."""
-    shown = selectors.context_view(session=session).tokens
-    session.view_tokens = shown - sum(row.tokens for row in rows if _is_shown(row))
+    view, fresh = selectors.context_view(session=session), [row for row in rows if _is_shown(row)]
+    session.view_tokens = view.tokens - sum(row.tokens for row in fresh)
+    session.view_bytes = view.content_bytes - sum(row.content_bytes for row in fresh)
     session.anchor = None
 
 
@@ -49,28 +57,93 @@ def sendable_overhead(*, session: Session, policy: Policy) -> int:
     return min(session.overhead_tokens, policy.largest_overhead_tokens)
 
 
-def recount_view(*, session: Session, view_tokens: int) -> None:
+def recount_view(*, session: Session, view: ContextView) -> None:
     """After the view changed as a whole: usage from before is void (known failure T11), the estimate stands."""
-    session.view_tokens = view_tokens
-    session.anchor = None
-    _settle(session=session)
+    session.view_tokens, session.view_bytes = view.tokens, view.content_bytes
+    _keep_anchor(session=session, anchor=UsageAnchor.none(void_message_id=session.round_message_id))
+    settle(session=session)
+
+
+def recount_cleared(*, session: Session, view: ContextView) -> None:
+    """After results were cleared and nothing else changed.
+
+    The last usage still tells the rest, so it stays, less the estimate of what was cleared. The context never grows by
+    it; the next response with a usage anchors anew.
+    """
+    anchor = _anchor(session)
+    if anchor.position:
+        _keep_anchor(session=session, anchor=anchor.cleared(tokens=session.view_tokens - view.tokens))
+    session.view_tokens, session.view_bytes = view.tokens, view.content_bytes
+    settle(session=session)
+
+
+def settle(*, session: Session) -> None:
+    """Size, what it rests on, and level, from the counters. Reads the team's figures: no query where it is loaded."""
+    tokens, source = context_tokens(
+        anchor=_anchor(session),
+        view_tokens=session.view_tokens,
+        overhead_tokens=session.overhead_tokens,
+        ratio=_ratio(session),
+    )
+    session.context_tokens, session.context_source = tokens, source
+    policy = selectors.effective_policy(team=session.team, session=session).policy
+    window = window_of(policy=policy, model=selectors.model_limits(model=session.model))
+    state = warning_state(
+        window=window,
+        context_tokens=tokens,
+        overhead_tokens=session.fixed_overhead_tokens(policy=policy),
+        context_bytes=session.view_bytes,
+    )
+    session.level = state.level.value
+
+
+def _anchor(session: Session) -> UsageAnchor:
+    return UsageAnchor(**session.anchor) if session.anchor else UsageAnchor.none()
+
+
+def _keep_anchor(*, session: Session, anchor: UsageAnchor) -> None:
+    session.anchor = asdict(anchor) if anchor.position or anchor.message_id else None
+
+
+def _ratio(session: Session) -> float:
+    calibration = Calibration.from_json(session.calibration)
+    return calibration.ratio(figures=FIGURES) if calibration else 1.0
 
 
 def _count_row(*, session: Session, row: Message) -> None:
     usage = Usage.from_json(row.usage) if row.role == Role.ASSISTANT else None
-    if usage and usage.prompt_tokens:
-        session.peak_prompt_tokens = max(session.peak_prompt_tokens, usage.prompt_tokens)
-        _measure_overhead(session=session, prompt_tokens=usage.prompt_tokens)
-    anchor = UsageAnchor(**session.anchor) if session.anchor else UsageAnchor.none()
-    anchor = anchor.after(
+    before = _anchor(session)
+    anchor = before.after(
         position=row.position,
         role=Role(row.role),
         message_id=row.message_id,
         usage=usage,
         tokens=row.tokens,
     )
-    session.anchor = asdict(anchor) if anchor.position else None
+    session.peak_prompt_tokens = max(session.peak_prompt_tokens, anchor.prompt_tokens)
+    if usage and anchor.position == row.position:
+        _calibrate(session=session, model=row.model or session.model, before=before, prompt_tokens=usage.prompt_tokens)
+        _measure_overhead(session=session, prompt_tokens=usage.prompt_tokens)
+    _keep_anchor(session=session, anchor=anchor)
     session.view_tokens += row.tokens
+    session.view_bytes += row.content_bytes
+
+
+def _calibrate(*, session: Session, model: str, before: UsageAnchor, prompt_tokens: int) -> None:
+    """Learn from the step that ends with a new response: its prompt less that of the response `before`, against our
+    estimate of what lies between.
+
+    There is no such step without an anchor (the session's begin, a boundary, a rewind), nor when results were cleared
+    since. Each response with a usage leaves its model here, so another model begins anew.
+    """
+    calibration = Calibration.from_json(session.calibration)
+    if calibration is None or calibration.model != model:
+        calibration = Calibration.begun(model=model, figures=FIGURES)
+    elif before.position and not before.cleared_tokens:
+        calibration = calibration.learned(
+            billed=prompt_tokens - before.prompt_tokens, estimated=before.step_tokens, figures=FIGURES
+        )
+    session.calibration = calibration.as_json()
 
 
 def _measure_overhead(*, session: Session, prompt_tokens: int) -> None:
@@ -79,21 +152,12 @@ def _measure_overhead(*, session: Session, prompt_tokens: int) -> None:
     Measured on the first usage of a session and after each boundary, while little is estimated and so little of the
     estimate's error falls into the difference. Right after a client's own compaction its prompt holds restored state
     that is not in the transcript, so the smaller figure stands. A later prompt that has no room for the overhead beside
-    what is shown proves it too large.
+    what is shown proves it too large; a ratio above 1 is no such proof, because it holds what clients add unseen.
     """
+    ratio = _ratio(session)
     if session.overhead_due:
-        hidden = max(prompt_tokens - session.view_tokens, 0)
+        hidden = max(prompt_tokens - round(session.view_tokens * ratio), 0)
         session.overhead_tokens = min(session.overhead_tokens, hidden) if session.overhead_measured else hidden
         session.overhead_measured, session.overhead_due = True, False
-    surely_shown = int(session.view_tokens * (1 - Policy().estimate_tolerance_share))
+    surely_shown = int(session.view_tokens * min(ratio, 1) * (1 - FIGURES.estimate_tolerance_share))
     session.overhead_tokens = min(session.overhead_tokens, max(prompt_tokens - surely_shown, 0))
-
-
-def _settle(*, session: Session) -> None:
-    if session.anchor is None:
-        session.context_tokens = session.overhead_tokens + session.view_tokens
-        session.context_source = Session.ContextSource.ESTIMATE
-        return
-    anchor = UsageAnchor(**session.anchor)
-    session.context_tokens = anchor.context_tokens
-    session.context_source = anchor.source

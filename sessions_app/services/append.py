@@ -47,8 +47,13 @@ class Appended:
 
 def content_digest(*, role: str, content: Content) -> str:
     """What makes two entries with one uuid the same: role and content, whatever the order of keys."""
-    canonical = json.dumps([role, content], sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(canonical.encode()).hexdigest()
+    return hashlib.sha256(_canonical(role=role, content=content)).hexdigest()
+
+
+def _canonical(*, role: str, content: Content) -> bytes:
+    """Role and content as JSON. Its length stands for the content's size in a request; what is not ASCII counts more
+    there than the API gets, which matters for nothing: what fills a body is media, in base64."""
+    return json.dumps([role, content], sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
 def append_messages(*, session_id: int, incoming: Sequence[IncomingMessage], now: datetime) -> tuple[Session, Appended]:
@@ -85,9 +90,10 @@ def lock_session(*, session_id: int) -> Session:
     """The session's row, locked until the transaction ends. Always the first lock taken.
 
     `no_key` leaves inserts that refer to the session unblocked on PostgreSQL; SQLite's transactions are
-    exclusive from their start (transaction_mode IMMEDIATE).
+    exclusive from their start (transaction_mode IMMEDIATE). The team comes with it, unlocked: the level rests on its
+    figures.
     """
-    return Session.objects.select_for_update(no_key=True).get(pk=session_id)
+    return Session.objects.select_related("team").select_for_update(of=("self",), no_key=True).get(pk=session_id)
 
 
 def _known(*, session: Session, incoming: Sequence[IncomingMessage]) -> dict[str, tuple[str, int]]:
@@ -106,10 +112,12 @@ def _split(
     appended = Appended()
     seen = {uuid: digest for uuid, (digest, _) in known.items()}
     for index, entry in enumerate(incoming):
-        digest = content_digest(role=entry.role, content=entry.content)
+        canonical = _canonical(role=entry.role, content=entry.content)
+        digest = hashlib.sha256(canonical).hexdigest()
         stored_digest = seen.get(entry.uuid) if entry.uuid else None
         if stored_digest is None:
             row = _row(session=session, entry=entry, digest=digest, number=len(appended.stored) + 1, now=now)
+            row.content_bytes = len(canonical)
             seen[row.uuid] = digest
             appended.stored.append(row)
         elif stored_digest == digest:

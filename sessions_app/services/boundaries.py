@@ -14,6 +14,7 @@ from sessions_app.services.append import lock_session
 from sessions_app.transcript.boundary import BoundaryDraft, BoundaryKind, summary_uuid
 from sessions_app.transcript.request import build_request
 from sessions_app.transcript.validation import validate_messages
+from sessions_app.transcript.view import ContextView
 
 
 class StaleView(Exception):
@@ -37,21 +38,25 @@ def commit_boundary(
     as_of: int,
     tokens_before: int,
     now: datetime,
+    expected_newest_id: int | None = None,
 ) -> CompactBoundary:
     """Write the boundary with its attachments and recount the session, in one transaction.
 
-    `expected_head_id`: the head boundary that the draft was made from; `as_of`: the last position that it has read.
-    Messages that arrived since stay behind the boundary. Raises StaleView, and InvalidContext when the
-    resulting request would not be taken; nothing is stored then.
+    `expected_head_id`: the head boundary that the draft was made from; `expected_newest_id`: the newest boundary of any
+    kind then, for a draft that clears results; `as_of`: the last position that the draft has read. Messages that
+    arrived since stay behind the boundary. Raises StaleView, and InvalidContext when the resulting request would
+    not be taken; nothing is stored then.
     """
     with transaction.atomic():
         session = lock_session(session_id=session_id)
         _refuse_stale(session=session, draft=draft, expected_head_id=expected_head_id, as_of=as_of)
+        if not draft.kind.summarizes and selectors.newest_boundary_id(session=session) != expected_newest_id:
+            raise StaleView("results were cleared meanwhile")
         boundary = _write(session=session, draft=draft, trigger=trigger, tokens_before=tokens_before, now=now)
-        policy = selectors.effective_policy(team=session.team, session=session).policy
-        session.overhead_tokens = accounting.sendable_overhead(session=session, policy=policy)
-        _recount(session=session, boundary=boundary)
-        view = selectors.context_view(session=session)
+        if draft.kind.summarizes:
+            policy = selectors.effective_policy(team=session.team, session=session).policy
+            session.overhead_tokens = accounting.sendable_overhead(session=session, policy=policy)
+        view = _recount(session=session, boundary=boundary)
         problems = validate_messages(messages=build_request(view=view).messages)
         if problems:
             raise InvalidContext(problems=problems)
@@ -136,11 +141,16 @@ def _name_kept_messages(*, session: Session, boundary: CompactBoundary) -> None:
         boundary.anchor_uuid = summary_uuid(boundary_id=str(boundary.uuid))
 
 
-def _recount(*, session: Session, boundary: CompactBoundary) -> None:
+def _recount(*, session: Session, boundary: CompactBoundary) -> ContextView:
+    """The session's counters after the boundary; gives back the view that it makes."""
     view = selectors.context_view(session=session)
     session.boundary_count += 1
-    session.overhead_due = session.overhead_due or boundary.kind != BoundaryKind.MICROCOMPACT
-    accounting.recount_view(session=session, view_tokens=view.tokens)
+    if boundary.kind == BoundaryKind.MICROCOMPACT:
+        accounting.recount_cleared(session=session, view=view)
+    else:
+        session.overhead_due = True
+        accounting.recount_view(session=session, view=view)
     session.save()
     boundary.tokens_after = session.context_tokens
     boundary.save(update_fields=["tokens_after"])
+    return view

@@ -23,8 +23,8 @@ def create_session(*, team: Team, values: dict[str, Any]) -> tuple[Session, bool
             return existing, False
     session = Session(team=team, **values)
     session.policy_overrides = _laid(over={}, changes=session.policy_overrides)
-    session.overhead_tokens = _overhead(session)
-    session.context_tokens = session.overhead_tokens
+    session.overhead_tokens = session.given_overhead_tokens = _overhead(session)
+    accounting.settle(session=session)
     try:
         with transaction.atomic():
             session.save()
@@ -34,22 +34,29 @@ def create_session(*, team: Team, values: dict[str, Any]) -> tuple[Session, bool
 
 
 def update_session(*, session: Session, values: dict[str, Any]) -> Session:
-    """Change title, model, system, tools, metadata; overrides are laid over those that are there, None clearing one."""
+    """Change title, model, system, tools, metadata; overrides are laid over those that are there, None clearing one.
+
+    Size and level are those of the changed session at once.
+    """
     with transaction.atomic():
         row = lock_session(session_id=session.pk)
-        family = tokenizer_family(row.model)
+        model = row.model
         for name, value in values.items():
             if name == "policy_overrides":
                 value = _laid(over=row.policy_overrides, changes=value)
             setattr(row, name, value)
-        if {"system", "tools", "model"} & set(values) and not row.overhead_measured:
-            row.overhead_tokens = _overhead(row)
-            row.context_tokens = row.overhead_tokens + row.view_tokens
-        row.save()
-        if tokenizer_family(row.model) != family:
+        if {"system", "tools", "model"} & set(values):
+            row.given_overhead_tokens = _overhead(row)
+            if not row.overhead_measured:
+                row.overhead_tokens = row.given_overhead_tokens
+        if row.model != model:
+            row.calibration = None
+        if tokenizer_family(row.model) == tokenizer_family(model):
+            accounting.settle(session=row)
+        else:
             # Placeholders and later messages are priced by the model's tokenizer.
-            accounting.recount_view(session=row, view_tokens=selectors.context_view(session=row).tokens)
-            row.save()
+            accounting.recount_view(session=row, view=selectors.context_view(session=row))
+        row.save()
     return row
 
 

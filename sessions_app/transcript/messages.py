@@ -89,13 +89,17 @@ def _count(value: object) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One stored entry. `position` counts from 1 without gaps; `tokens` is the stored estimate."""
+    """One stored entry.
+
+    `position` counts from 1 without gaps; `tokens` is the stored estimate, `content_bytes` the content's size as JSON.
+    """
 
     position: int
     uuid: str
     role: Role
     content: Content
     tokens: int = 0
+    content_bytes: int = 0
     message_id: str | None = None
     kind: MessageKind = MessageKind.NORMAL
     is_meta: bool = False

@@ -31,18 +31,25 @@ BLOCK_KEYS: dict[str, frozenset[str]] = {
 }
 ID_KEYS = ("id", "tool_use_id")
 TOOL_NAME = re.compile(r"^[A-Za-z0-9_-]{1,128}$")
+EDITED = "_edited"  # marks a block until the request is whole; ids may be renamed on the way
 LONGEST_AS_TEXT = 2_000  # characters of an unknown block that are shown as JSON; the block itself stays in the history
 
 
 @dataclass(frozen=True, slots=True)
 class MessagesRequest:
-    """The parts of a Messages API request that the context decides. `repairs`: what had to be mended."""
+    """The parts of a Messages API request that the context decides.
+
+    `cleared_tool_results`: how many the model does not see, as placeholders or by edits on the API's side;
+    `edited`: tool_use ids, as they stand in `messages`, of the results that the API is to clear. `repairs`: what had to
+    be mended.
+    """
 
     system: Any
     tools: Any
     messages: list[dict[str, Any]]
     cleared_tool_results: int
     repairs: tuple[Repair, ...]
+    edited: tuple[str, ...] = ()
 
 
 def build_request(*, view: ContextView, system: Any = None, tools: Any = None) -> MessagesRequest:
@@ -56,12 +63,14 @@ def build_request(*, view: ContextView, system: Any = None, tools: Any = None) -
     finished = _only_leading_compaction(_merge([turn for turn in map(_finish, paired) if turn.blocks]))
     if finished and finished[0].role != Role.USER and not _leads_with_compaction(finished[0]):
         finished.insert(0, Turn(role=Role.USER, blocks=[{"type": "text", "text": LEADING_MARKER}]))
+    edited = [block["tool_use_id"] for turn in finished for block in turn.blocks if block.pop(EDITED, False)]
     return MessagesRequest(
         system=system,
         tools=tools,
         messages=[{"role": turn.role.value, "content": turn.blocks} for turn in finished],
-        cleared_tool_results=sum(len(item.cleared) for item in view.items),
+        cleared_tool_results=sum(len(item.cleared | item.edited) for item in view.items),
         repairs=tuple(repairs),
+        edited=tuple(edited),
     )
 
 
@@ -109,7 +118,7 @@ def _clean_block(block: Mapping[str, Any], item: ViewItem) -> Block | None:
         verifiable = bool(block.get("signature") if kind == "thinking" else block.get("data"))
         return dict(block) if verifiable and not item.stale_thinking and item.role == Role.ASSISTANT else None
     if kind == "tool_result" and item.role == Role.USER:
-        return _result(block, item.cleared)
+        return _result(block, item)
     if kind == "tool_use" and item.role == Role.ASSISTANT:
         return _call(block)
     if _known(block, item.role):
@@ -174,11 +183,14 @@ def _call(block: Mapping[str, Any]) -> Block:
     }
 
 
-def _result(block: Mapping[str, Any], cleared: frozenset[str]) -> Block:
+def _result(block: Mapping[str, Any], item: ViewItem) -> Block:
     found = _plain(block)
+    found.pop(EDITED, None)
+    if found.get("tool_use_id") in item.edited:
+        found[EDITED] = True
     if "is_error" in found and not isinstance(found["is_error"], bool):
         found["is_error"] = bool(found["is_error"])
-    if found.get("tool_use_id") in cleared:
+    if found.get("tool_use_id") in item.cleared:
         return {**found, "content": CLEARED_RESULT}
     content = found.get("content")
     if isinstance(content, str) or content is None:

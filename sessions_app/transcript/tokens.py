@@ -13,6 +13,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import operator
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -454,7 +455,7 @@ _WEIGHTS: dict[TokenizerFamily, tuple[float, ...]] = {
 
 def _weigh(counts: Sequence[float], family: TokenizerFamily) -> int:
     """Weighted sum, rounded; at least 1 when there is anything at all."""
-    total = sum(count * weight for count, weight in zip(counts, _WEIGHTS[family], strict=True))
+    total: float = sum(map(operator.mul, counts, _WEIGHTS[family]))
     return max(round(total), 1 if any(counts) else 0)
 
 
@@ -499,7 +500,8 @@ class UsageAnchor:
 
     position: that response's first line, 0 when no response had a usage yet. message_id: its API message id.
     prompt_tokens, output_tokens: its usage. response_tokens: estimate of its own lines. tokens_since: estimate of the
-    messages after it (of all messages while there is no anchor).
+    messages after it (of all messages while there is no anchor). cleared_tokens: estimate of what was in the prompt or
+    came since and is not sent any more. Estimates are raw; the session's ratio is laid on where they are read.
     """
 
     position: int
@@ -508,11 +510,24 @@ class UsageAnchor:
     output_tokens: int
     response_tokens: int
     tokens_since: int
+    # Rows that were stored before clearings were counted lack it.
+    cleared_tokens: int = 0
 
     @classmethod
-    def none(cls) -> UsageAnchor:
-        """No usage known yet: everything is estimated."""
-        return cls(position=0, message_id=None, prompt_tokens=0, output_tokens=0, response_tokens=0, tokens_since=0)
+    def none(cls, *, void_message_id: str | None = None) -> UsageAnchor:
+        """No usage known yet: everything is estimated.
+
+        `void_message_id`: a response whose usage is from before a boundary. Lines of it that are still to come repeat
+        that usage, and must not anchor (known failure T11).
+        """
+        return cls(
+            position=0,
+            message_id=void_message_id,
+            prompt_tokens=0,
+            output_tokens=0,
+            response_tokens=0,
+            tokens_since=0,
+        )
 
     def after(
         self, *, position: int, role: Role, message_id: str | None, usage: Usage | None, tokens: int
@@ -523,7 +538,8 @@ class UsageAnchor:
         line adds its estimate to the response, and the highest counts are kept. A usage without prompt tokens (some
         clients report zeros) never anchors.
         """
-        if role == Role.ASSISTANT and message_id and message_id == self.message_id:
+        same_response = role == Role.ASSISTANT and bool(message_id) and message_id == self.message_id
+        if same_response and self.position:
             repeated = usage or Usage()
             return replace(
                 self,
@@ -531,7 +547,7 @@ class UsageAnchor:
                 output_tokens=max(self.output_tokens, repeated.output_tokens),
                 response_tokens=self.response_tokens + tokens,
             )
-        if role == Role.ASSISTANT and usage is not None and usage.prompt_tokens > 0:
+        if role == Role.ASSISTANT and usage is not None and usage.prompt_tokens > 0 and not same_response:
             return UsageAnchor(
                 position=position,
                 message_id=message_id,
@@ -542,27 +558,47 @@ class UsageAnchor:
             )
         return replace(self, tokens_since=self.tokens_since + tokens)
 
-    @property
-    def reply_tokens(self) -> int:
-        """The response's own size. Clients before 2.1.60 log a placeholder as output_tokens (facts: token
-        estimation), so it counts at least as its estimate."""
-        return max(self.output_tokens, self.response_tokens)
+    def cleared(self, *, tokens: int) -> UsageAnchor:
+        """The anchor once results of `tokens` (their estimate, less their placeholders') are not sent any more.
+
+        The usage still tells all that was not cleared. Never raises the size.
+        """
+        return replace(self, cleared_tokens=self.cleared_tokens + max(tokens, 0))
 
     @property
-    def context_tokens(self) -> int:
-        """The context's size now: last prompt, its reply, and what came since."""
-        return self.prompt_tokens + self.reply_tokens + self.tokens_since
+    def step_tokens(self) -> int:
+        """Estimate of what the next prompt holds beyond this one: the reply and what came since. Never from
+        output_tokens, which clients before 2.1.60 log as a placeholder (facts: token estimation)."""
+        return self.response_tokens + self.tokens_since
 
-    @property
-    def source(self) -> str:
+    def reply_tokens(self, *, ratio: float = 1.0) -> int:
+        """The response's own size; it counts at least as its estimate, since output_tokens may be a placeholder."""
+        return max(self.output_tokens, round(self.response_tokens * ratio))
+
+    def context_tokens(self, *, ratio: float = 1.0) -> int:
+        """The context's size now: last prompt, its reply, and what came since, less what was cleared.
+
+        `ratio`: billed tokens per estimated one in this session (calibration.py).
+        """
+        changed = round((self.tokens_since - self.cleared_tokens) * ratio)
+        return max(self.prompt_tokens + self.reply_tokens(ratio=ratio) + changed, 0)
+
+    def source(self, *, ratio: float = 1.0) -> str:
         """What the figure rests on: "usage", "usage+estimate" or "estimate"."""
         if not self.position:
             return "estimate"
-        return "usage+estimate" if self.tokens_since or self.reply_tokens > self.output_tokens else "usage"
+        estimated = self.tokens_since or self.cleared_tokens or self.reply_tokens(ratio=ratio) > self.output_tokens
+        return "usage+estimate" if estimated else "usage"
 
 
-def context_tokens(*, anchor: UsageAnchor | None, estimate: int) -> tuple[int, str]:
-    """Size of the context and what it rests on: the anchor's where there is one, else `estimate` of the whole."""
+def context_tokens(
+    *, anchor: UsageAnchor | None, view_tokens: int, overhead_tokens: int = 0, ratio: float = 1.0
+) -> tuple[int, str]:
+    """Size of the context in tokens and what it rests on: the anchor's where a usage is known, else all estimated.
+
+    view_tokens: raw estimate of what is shown; overhead_tokens: what the transcript does not show; ratio: billed tokens
+    per estimated one in this session.
+    """
     if anchor is None or not anchor.position:
-        return estimate, "estimate"
-    return anchor.context_tokens, anchor.source
+        return overhead_tokens + round(view_tokens * ratio), "estimate"
+    return anchor.context_tokens(ratio=ratio), anchor.source(ratio=ratio)

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import json
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from sessions_app.catalog import TokenizerFamily
-from sessions_app.transcript.boundary import AttachmentValue, Boundary, Placement, summary_uuid
-from sessions_app.transcript.messages import Content, Message, MessageKind, Role, tool_results
+from sessions_app.transcript.boundary import AttachmentValue, Boundary, Clearing, Placement, summary_uuid
+from sessions_app.transcript.messages import (
+    Content,
+    ContentBlock,
+    Message,
+    MessageKind,
+    Role,
+    content_blocks,
+    tool_results,
+)
 from sessions_app.transcript.tokens import estimate_block
 
 CLEARED_RESULT = "[Old tool result content cleared]"  # Claude Code's own placeholder
@@ -23,7 +33,9 @@ class ViewItem:
     """One thing that the model is shown: a stored message, or text that a boundary puts in.
 
     `position` is 0 for what a boundary put in. `stale_thinking`: an earlier part of the context has changed since this
-    message was made, so its thinking blocks no longer verify. `cleared`: ids of its results that show a placeholder.
+    message was made, so its thinking blocks no longer verify. `cleared`: ids of its results that show a placeholder;
+    `edited`: ids of those that are sent whole and cleared by the API. `tokens`: what the model sees, so without both;
+    `content_bytes`: what a request holds, so with the latter.
     """
 
     role: Role
@@ -35,6 +47,8 @@ class ViewItem:
     message: Message | None = None
     stale_thinking: bool = False
     cleared: frozenset[str] = frozenset()
+    edited: frozenset[str] = frozenset()
+    content_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +62,11 @@ class ContextView:
     def tokens(self) -> int:
         """Estimate of what is shown, in tokens, without system prompt and tools."""
         return sum(item.tokens for item in self.items)
+
+    @property
+    def content_bytes(self) -> int:
+        """Size of the contents that a request holds, as JSON."""
+        return sum(item.content_bytes for item in self.items)
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -88,19 +107,101 @@ def fold(
     boundaries: Sequence[Boundary],
     family: TokenizerFamily,
     at: Boundary | None = None,
+    edits_at_api: bool = False,
 ) -> ContextView:
     """Read the history through its boundaries.
 
     `messages`: oldest first; at least those after the head boundary's `covers_to` and its preserved segment.
     `boundaries`: at least the head and the micro ones after it. `at`: the context as it stood right after
     that boundary, messages that came later left out. `family`: for the estimate of what placeholders save.
+    `edits_at_api`: results that are cleared by edits on the API's side are shown whole (and marked `edited`), as
+    a request with these edits sends them; else as placeholders, which is what the model sees.
     """
     head = head_of(boundaries, at=at)
-    upto = at.committed_at if at else None
-    shown = [m for m in messages if is_rendered(m) and _live(m, upto) and not (head and head.hides(m.position))]
     micro = _clearing(boundaries=boundaries, head=head, at=at)
-    items = [_with_cleared(item, micro, family) for item in _apply(head=head, shown=shown)]
-    return ContextView(items=_mark_stale(items=items, head=head, micro=micro), boundary=head)
+    items = list(_items(messages=messages, head=head, micro=micro, family=family, at=at, edits_at_api=edits_at_api))
+    return ContextView(items=_mark_stale(items=items, head=head, micro=micro, edits_at_api=edits_at_api), boundary=head)
+
+
+def stream_items(
+    *, messages: Iterable[Message], boundaries: Sequence[Boundary], family: TokenizerFamily
+) -> Iterator[ViewItem]:
+    """The items of the view as it is now, one by one: for reading a long one without holding it.
+
+    As `fold`, but `stale_thinking` is not told. `messages`: oldest first.
+    """
+    head = head_of(boundaries)
+    micro = _clearing(boundaries=boundaries, head=head, at=None)
+    return _items(messages=messages, head=head, micro=micro, family=family, at=None, edits_at_api=False)
+
+
+def _items(
+    *,
+    messages: Iterable[Message],
+    head: Boundary | None,
+    micro: Sequence[Boundary],
+    family: TokenizerFamily,
+    at: Boundary | None,
+    edits_at_api: bool,
+) -> Iterator[ViewItem]:
+    upto = at.committed_at if at else None
+    shown = (m for m in messages if is_rendered(m) and _live(m, upto) and not (head and head.hides(m.position)))
+    for item in _apply(head=head, shown=shown):
+        yield _with_cleared(item, micro, family, edits_at_api)
+
+
+def clear(
+    *, view: ContextView, tool_use_ids: Collection[str], clearing: Clearing, family: TokenizerFamily
+) -> ContextView:
+    """The view as it would be once these results were cleared too."""
+    marked: list[ViewItem] = []
+    changed = False
+    for item in view.items:
+        found = _clear_item(item, frozenset(tool_use_ids), clearing, family, shown_whole=clearing == Clearing.API_EDIT)
+        changed = changed or found.cleared != item.cleared
+        stale = changed and item.role == Role.ASSISTANT and item.position > 0
+        marked.append(replace(found, stale_thinking=True) if stale else found)
+    return replace(view, items=tuple(marked))
+
+
+def _clear_item(
+    item: ViewItem, ids: frozenset[str], clearing: Clearing, family: TokenizerFamily, *, shown_whole: bool
+) -> ViewItem:
+    if item.message is None or item.role != Role.USER:
+        return item
+    known = item.cleared | item.edited
+    hidden = [b for b in tool_results(item.content) if b["tool_use_id"] in ids and b["tool_use_id"] not in known]
+    if not hidden:
+        return item
+    if len(content_blocks(item.content)) == 1:
+        tokens = min(item.tokens, placeholder_tokens(family=family))  # the message's estimate is its only block's
+    else:
+        tokens = max(item.tokens - sum(saved_by_placeholder(block=block, family=family) for block in hidden), 0)
+    new = frozenset(block["tool_use_id"] for block in hidden)
+    size = item.content_bytes
+    if clearing == Clearing.PLACEHOLDER:
+        size = max(size - sum(_size(block.get("content")) for block in hidden), 0)
+    if shown_whole:
+        return replace(item, tokens=tokens, edited=item.edited | new, content_bytes=size)
+    return replace(item, tokens=tokens, cleared=item.cleared | new, content_bytes=size)
+
+
+def _size(content: object) -> int:
+    """Bytes of a content as JSON, the placeholder that may stand for it left out of account."""
+    if isinstance(content, str):
+        return len(content)  # what is escaped in it is not worth the time
+    return len(json.dumps(content, default=str)) if content else 0
+
+
+@functools.cache
+def placeholder_tokens(*, family: TokenizerFamily) -> int:
+    """What a cleared result costs, in tokens."""
+    return estimate_block(block={"type": "tool_result", "content": CLEARED_RESULT}, family=family)
+
+
+def saved_by_placeholder(*, block: ContentBlock, family: TokenizerFamily) -> int:
+    """What a placeholder in place of a result's content saves, in tokens; never less than 0."""
+    return max(estimate_block(block=block, family=family) - placeholder_tokens(family=family), 0)
 
 
 def _live(message: Message, upto: int | None) -> bool:
@@ -123,19 +224,24 @@ def _clearing(*, boundaries: Sequence[Boundary], head: Boundary | None, at: Boun
     ]
 
 
-def _apply(*, head: Boundary | None, shown: Sequence[Message]) -> list[ViewItem]:
-    if head is None:
-        return [_message_item(m) for m in shown]
-    segment = head.preserved
+def _apply(*, head: Boundary | None, shown: Iterable[Message]) -> Iterator[ViewItem]:
+    """The messages in order, with what the head boundary puts in at its place."""
+    segment = head.preserved if head else None
     early = segment is not None and segment.placement == Placement.BEFORE_SUMMARY
-    prefix = [m for m in shown if early and m.position <= head.covers_to]
-    rest = [m for m in shown if not early or m.position > head.covers_to]
-    return [
-        *(_message_item(m) for m in prefix),
-        _summary_item(head),
-        *(_attachment_item(head, number, a) for number, a in enumerate(head.attachments)),
-        *(_message_item(m) for m in rest),
-    ]
+    waiting = head
+    for message in shown:
+        if waiting is not None and not (early and message.position <= waiting.covers_to):
+            yield from _inserted(waiting)
+            waiting = None
+        yield _message_item(message)
+    if waiting is not None:
+        yield from _inserted(waiting)
+
+
+def _inserted(head: Boundary) -> Iterator[ViewItem]:
+    yield _summary_item(head)
+    for number, attachment in enumerate(head.attachments):
+        yield _attachment_item(head, number, attachment)
 
 
 def _message_item(message: Message) -> ViewItem:
@@ -147,6 +253,7 @@ def _message_item(message: Message) -> ViewItem:
         tokens=message.tokens,
         message_id=message.message_id,
         message=message,
+        content_bytes=message.content_bytes,
     )
 
 
@@ -159,6 +266,7 @@ def _summary_item(boundary: Boundary) -> ViewItem:
         position=0,
         uuid=summary_uuid(boundary_id=boundary.id),
         tokens=boundary.summary_tokens,
+        content_bytes=_size(content),
     )
 
 
@@ -169,10 +277,11 @@ def _attachment_item(boundary: Boundary, number: int, attachment: AttachmentValu
         position=0,
         uuid=f"{boundary.id}:attachment:{number}",
         tokens=attachment.tokens,
+        content_bytes=_size(attachment.text),
     )
 
 
-def _with_cleared(item: ViewItem, micro: Sequence[Boundary], family: TokenizerFamily) -> ViewItem:
+def _with_cleared(item: ViewItem, micro: Sequence[Boundary], family: TokenizerFamily, edits_at_api: bool) -> ViewItem:
     """The item with the results that were cleared, at what it costs once they are placeholders.
 
     A boundary clears what stood before it; a later result that uses the same id again is another result.
@@ -180,27 +289,23 @@ def _with_cleared(item: ViewItem, micro: Sequence[Boundary], family: TokenizerFa
     if not micro or item.message is None or item.role != Role.USER:
         return item
     later = [boundary for boundary in micro if boundary.committed_at >= item.position]
-    hidden = [
-        block
-        for block in tool_results(item.content)
-        if any(block["tool_use_id"] in boundary.cleared_tool_use_ids for boundary in later)
-    ]
-    if not hidden:
-        return item
-    saved = sum(
-        estimate_block(block=block, family=family)
-        - estimate_block(block={**block, "content": CLEARED_RESULT}, family=family)
-        for block in hidden
-    )
-    cleared = frozenset(block["tool_use_id"] for block in hidden)
-    return replace(item, tokens=max(item.tokens - saved, 0), cleared=cleared)
+    for boundary in later:
+        shown_whole = edits_at_api and boundary.clearing == Clearing.API_EDIT
+        item = _clear_item(item, boundary.cleared_tool_use_ids, boundary.clearing, family, shown_whole=shown_whole)
+    return item
 
 
-def _mark_stale(*, items: Sequence[ViewItem], head: Boundary | None, micro: Sequence[Boundary]) -> tuple[ViewItem, ...]:
-    """Thinking is bound to everything before it (facts: Anthropic API, section 8; decision 12)."""
+def _mark_stale(
+    *, items: Sequence[ViewItem], head: Boundary | None, micro: Sequence[Boundary], edits_at_api: bool
+) -> tuple[ViewItem, ...]:
+    """Thinking is bound to everything before it (facts: Anthropic API, section 8; decision 12).
+
+    Edits on the API's side do not count as changes, as long as the request carries them.
+    """
     marked, after_summary = [], False
     changed_at = next((item.position for item in items if item.cleared), None)
-    settled = max((b.committed_at for b in micro), default=0)
+    rewriting = [b for b in micro if not (edits_at_api and b.clearing == Clearing.API_EDIT)]
+    settled = max((b.committed_at for b in rewriting), default=0)
     bound_to = _bound_to_old_prefix(items=items, head=head) if head else 0
     for item in items:
         after_summary = after_summary or (head is not None and item.position == 0)

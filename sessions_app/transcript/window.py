@@ -19,13 +19,14 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Thresholds of one session, in tokens."""
+    """Thresholds of one session, in tokens; `auto_compact_bytes`: of what a request's messages hold, in bytes."""
 
     context_window: int
     effective_window: int
     warning_threshold: int
     error_threshold: int
     auto_compact_threshold: int
+    auto_compact_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +60,22 @@ def window_of(*, policy: Policy, model: ModelInfo) -> Window:
         warning_threshold=min(below(policy.warning_buffer_tokens), auto),
         error_threshold=min(below(policy.error_buffer_tokens), auto),
         auto_compact_threshold=auto,
+        auto_compact_bytes=policy.auto_compact_bytes,
     )
 
 
-def warning_state(*, window: Window, context_tokens: int, overhead_tokens: int = 0) -> WarningState:
-    """The level of a context. UNREACHABLE when system prompt and tools alone exceed the automatic threshold."""
+def warning_state(
+    *, window: Window, context_tokens: int, overhead_tokens: int = 0, context_bytes: int = 0
+) -> WarningState:
+    """The level of a context. UNREACHABLE when system prompt and tools alone exceed the automatic threshold.
+
+    A request has two limits, tokens and bytes (decision 13): media may fill the second long before the first.
+    """
     threshold = window.auto_compact_threshold
     left = max(0, min(100, round(100 * (threshold - context_tokens) / threshold))) if threshold > 0 else 0
     if overhead_tokens >= threshold:
         return WarningState(level=Level.UNREACHABLE, percent_left=left)
-    if context_tokens >= threshold:
+    if context_tokens >= threshold or context_bytes >= window.auto_compact_bytes:
         return WarningState(level=Level.AUTO_COMPACT, percent_left=left)
     if context_tokens >= window.error_threshold:
         return WarningState(level=Level.ERROR, percent_left=left)

@@ -13,6 +13,7 @@ from django.test import Client
 from compaction_app import actions
 from compaction_app.models import CompactionRun
 from sessions_app.models import CompactBoundary, Membership, Session, Team
+from sessions_app.transcript.boundary import ClearedResult
 from tests.factories import NOW, append, make_session, make_team, turns
 
 
@@ -73,6 +74,33 @@ def world(db: None, sessions_in_cookies: None) -> World:
         "charlie": make_client("charlie", team=other, role=Membership.Role.OWNER),
     }
     return World(team=team, other_team=other, session=session, run=run, boundary=run.boundary, clients=clients)
+
+
+def clear_results(session: Session, *ids: str, **values: Any) -> CompactBoundary:
+    """A microcompact boundary at the session's end that clears the results with these ids."""
+    calls = {call.tool_use_id: call for call in session.tool_calls.filter(tool_use_id__in=ids)}
+    given: dict[str, Any] = {
+        "kind": "microcompact",
+        "trigger": "prepare",
+        "covers_to": session.last_position,
+        "committed_at_position": session.last_position,
+        "cleared_tool_use_ids": list(ids),
+        "cleared_results": [
+            ClearedResult(
+                tool_use_id=one,
+                tool=calls[one].name,
+                position=calls[one].result_position or 0,
+                tokens_freed=1_000,
+                reason="cache cold: idle 400 s of 300 s",
+            ).as_json()
+            for one in ids
+        ],
+        "why": "cache cold: idle 400 s of 300 s; the newest 5 stay",
+        "tokens_before": 90_000,
+        "tokens_after": 60_000,
+        "created_at": NOW,
+    }
+    return CompactBoundary.objects.create(session=session, **(given | values))
 
 
 def history(session: Session, query: str = "") -> str:

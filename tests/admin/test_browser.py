@@ -12,7 +12,8 @@ from django.contrib.auth import get_user_model
 
 from compaction_app import actions
 from sessions_app.models import Session
-from tests.admin.conftest import history
+from tests.admin.conftest import clear_results, history
+from tests.admin.test_automatic import decide
 from tests.build import res, use
 from tests.factories import NOW, append, assistant, make_session, turns, user
 
@@ -104,6 +105,8 @@ class TestInTheBrowser:
     def test_fits_a_phone_and_stays_at_home(self, watched: Any, session: Session, scheme: str) -> None:
         tab = watched(scheme=scheme)
         run, boundary = session.runs.get(), session.boundaries.get()
+        micro = clear_results(session, "e", why="x" * 300)
+        decision = decide(session, why="y" * 300, applied=[{"link": "time_based", "ran": False, "why": "z" * 300}])
         for path in (
             history(session),
             history(session, "?after=50"),
@@ -111,6 +114,11 @@ class TestInTheBrowser:
             "/admin/sessions_app/session/",
             f"/admin/sessions_app/compactboundary/{boundary.pk}/change/",
             f"/admin/compaction_app/compactionrun/{run.pk}/change/",
+            f"/admin/sessions_app/session/{session.pk}/policy/",
+            f"/admin/sessions_app/team/{session.team_id}/change/",
+            "/admin/compaction_app/decision/",
+            f"/admin/compaction_app/decision/{decision.pk}/change/",
+            f"/admin/sessions_app/compactboundary/{micro.pk}/change/",
         ):
             tab.open(path)
             for fold in tab.page.locator("details").all():
@@ -142,6 +150,40 @@ class TestInTheBrowser:
         tab.page.keyboard.press("?")
         assert tab.page.locator("#keys-help").evaluate("dialog => dialog.open")
         assert tab.troubles == []
+
+    def test_a_bad_figure_is_told_and_reached(self, watched: Any, session: Session) -> None:
+        tab = watched()
+        tab.open(f"/admin/sessions_app/session/{session.pk}/policy/")
+        field = tab.page.locator("#id_policy-extract_quote_chars")
+        assert not field.is_visible()
+        tab.page.locator(".ca-more > summary").click()
+        field.fill("3")
+        tab.page.get_by_role("button", name="Save").click()
+        tab.page.wait_for_selector("[data-problems]:focus")
+        tab.page.keyboard.press("Tab")
+        tab.page.keyboard.press("Enter")
+        assert tab.page.evaluate("location.hash") == "#id_policy-extract_quote_chars"
+        assert field.is_visible()
+        assert field.input_value() == "3"
+        assert tab.troubles == []
+
+    @pytest.mark.parametrize("kind", ["session", "team"])
+    def test_an_unfinished_number_takes_nothing_back(self, watched: Any, session: Session, kind: str) -> None:
+        session.policy_overrides = session.team.policy_overrides = {"auto_compact_pct": 80}
+        session.save()
+        session.team.save()
+        tab = watched(width=1280)
+        path = f"session/{session.pk}/policy/" if kind == "session" else f"team/{session.team_id}/change/"
+        tab.open(f"/admin/sessions_app/{path}")
+        field = tab.page.locator("#id_policy-auto_compact_pct")
+        field.fill("")
+        field.press_sequentially("1e")
+        tab.page.get_by_role("button", name="Save", exact=True).click()
+        tab.page.wait_for_timeout(300)
+        session.refresh_from_db()
+        session.team.refresh_from_db()
+        assert session.policy_overrides == session.team.policy_overrides == {"auto_compact_pct": 80}
+        assert tab.page.evaluate("document.activeElement.id") == "id_policy-auto_compact_pct"
 
     def test_a_run_that_waits_refreshes_itself(self, watched: Any, session: Session) -> None:
         append(session, user("something new"))

@@ -7,9 +7,10 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from compaction_app.admin.history import Pages, read_page
+from compaction_app.models import Decision
 from sessions_app.models import CompactBoundary, Session, ToolCall
 from sessions_app.transcript.messages import MessageKind
-from tests.admin.conftest import World, history
+from tests.admin.conftest import World, clear_results, history
 from tests.build import res, use
 from tests.factories import NOW, append, assistant, bulk_history, make_session, turns, user
 
@@ -154,6 +155,56 @@ class TestBoundaries:
         assert "imported" not in world.page("root", history(world.session))
 
 
+class TestCleared:
+    """What light links took out of the context stays readable, and says who took it out."""
+
+    @pytest.fixture
+    def session(self, world: World) -> Session:
+        session = make_session(world.team)
+        append(session, *turns(4, size=2_000))
+        return session
+
+    def part(self, shown: str, position: int) -> str:
+        return shown.partition(f'id="m{position}"')[2].partition('id="m')[0]
+
+    def test_is_marked_folded_and_leads_to_its_boundary(self, world: World, session: Session) -> None:
+        boundary = clear_results(session, "c0", "c1")
+        shown = world.page("vic", history(session))
+        assert shown.count("cleared from the context") == 2
+        call = self.part(shown, 2)
+        assert f'href="/admin/sessions_app/compactboundary/{boundary.pk}/change/"' in call
+        assert "a placeholder is sent instead" in call
+        assert "def step_0" in call.partition("The original")[2]
+        later = self.part(shown, 10)
+        assert "def step_2" in later
+        assert "The original" not in later
+
+    def test_by_the_api_says_so(self, world: World, session: Session) -> None:
+        clear_results(session, "c0", clearing="api_edit")
+        assert "the API leaves it out on its side" in world.page("vic", history(session))
+
+    def test_the_boundary_that_cleared_it_first_counts(self, world: World, session: Session) -> None:
+        first = clear_results(session, "c0")
+        clear_results(session, "c0", "c1")
+        assert f"compactboundary/{first.pk}/change/" in self.part(world.page("vic", history(session)), 2)
+
+    def test_what_is_reverted_is_cleared_no_more(self, world: World, session: Session) -> None:
+        clear_results(session, "c0", reverted_at=NOW)
+        assert "cleared from the context" not in world.page("vic", history(session))
+
+    def test_divider_says_what_was_cleared(self, world: World, session: Session) -> None:
+        clear_results(session, "c0", "c1")
+        divider = world.page("vic", history(session)).partition("data-boundary>")[2]
+        assert "2 results of Read cleared, about 2,000 tokens freed" in divider
+        assert "covers up to" not in divider
+
+    def test_imported_one_knows_ids_only(self, world: World, session: Session) -> None:
+        boundary = clear_results(session, "c0", cleared_results=[])
+        assert "1 result cleared" in world.page("vic", history(session))
+        page = world.page("vic", f"/admin/sessions_app/compactboundary/{boundary.pk}/change/")
+        assert '<code class="ca-break">c0</code>' in page
+
+
 class TestCost:
     def queries(self, world: World, session: Session, query: str) -> list[str]:
         with CaptureQueriesContext(connection) as captured:
@@ -169,9 +220,22 @@ class TestCost:
             ToolCall(session=large, tool_use_id=f"c{n}", name="Read", use_position=n, result_position=n + 60)
             for n in range(1, 4_900)
         )
+        for _ in range(20):
+            CompactBoundary.objects.create(
+                session=large, kind="microcompact", trigger="prepare", covers_to=4_900, committed_at_position=4_960,
+                cleared_tool_use_ids=[f"c{n}" for n in range(4_800, 4_890)], tokens_before=9, created_at=NOW,
+            )  # fmt: skip
+        Decision.objects.bulk_create(
+            Decision(
+                session=large, moment="append", at=NOW, position=n, context_tokens=9, source="usage", level="ok",
+                warning_threshold=1, error_threshold=1, auto_compact_threshold=1, outcome="below_threshold", why="so",
+            )
+            for n in range(100)
+        )  # fmt: skip
         short, long = self.queries(world, small, query), self.queries(world, large, query)
         assert len(short) == len(long)
-        # user, session with team; messages, calls, answers (prompts only: messages, earlier ones, newest ones);
-        # head boundary, cleared ids, boundaries on the page, latest boundaries, runs, next and previous boundary
-        assert len(long) == 12
+        # user, session with team and breaker; messages, calls, answers (prompts only: messages, earlier, newest ones);
+        # head boundary, cleared ids, boundaries on the page, latest boundaries, runs, next and previous boundary,
+        # decisions
+        assert len(long) == 13
         assert not any("COUNT(" in sql for sql in long)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.utils.html import escape
 
+from compaction_app.admin.clearing import MOST_ROWS
 from compaction_app.models import TelemetryEvent
-from sessions_app.models import ApiKey
+from sessions_app.models import ApiKey, CompactBoundary
 from sessions_app.services.teams import create_api_key
-from tests.admin.conftest import World, history
+from tests.admin.conftest import World, clear_results, history
 from tests.factories import append, make_session, turns
 
 LISTS = [
@@ -18,6 +20,7 @@ LISTS = [
     "/admin/sessions_app/compactboundary/",
     "/admin/compaction_app/compactionrun/",
     "/admin/compaction_app/telemetryevent/",
+    "/admin/compaction_app/decision/",
     "/admin/sessions_app/team/",
     "/admin/sessions_app/apikey/",
 ]
@@ -37,6 +40,7 @@ def row_pages(world: World) -> list[str]:
     return [
         f"{session}/history/",
         f"{session}/messages/2/",
+        f"{session}/policy/",
         f"/admin/sessions_app/compactboundary/{world.boundary.pk}/change/",
         f"/admin/compaction_app/compactionrun/{world.run.pk}/change/",
         f"/admin/compaction_app/telemetryevent/{event.pk}/change/",
@@ -165,6 +169,45 @@ class TestBoundaryPage:
         assert "keep names" in shown
         assert f"#m{world.boundary.covers_to}" in shown
         assert f"/admin/compaction_app/compactionrun/{world.run.pk}/change/" in shown
+        assert "counted by the provider" not in shown
+
+    def test_shows_the_exact_count_once_it_is_there(self, world: World) -> None:
+        CompactBoundary.objects.update(tokens_after_exact=4_321)
+        shown = world.page("root", f"/admin/sessions_app/compactboundary/{world.boundary.pk}/change/")
+        assert "4,321 tokens" in shown
+        assert "counted by the provider" in shown
+
+    def test_of_cleared_results_says_what_why_and_how(self, world: World) -> None:
+        session = make_session(world.team)
+        append(session, *turns(4, size=2_000))
+        boundary = clear_results(session, "c0", "c1", clearing="api_edit", tokens_after_exact=61_234)
+        shown = world.page("vic", f"/admin/sessions_app/compactboundary/{boundary.pk}/change/")
+        for words in (
+            boundary.why,
+            "edits by which the API leaves them out",
+            "2 results, about 2,000 tokens",
+            "61,234 tokens",
+            f"{history(session)}?after=0#m7",
+            '<code class="ca-break">c1</code>',
+            "≈1,000",
+            "<td>cache cold: idle 400 s of 300 s</td>",
+        ):
+            assert words in shown
+        for words in ("Summarizer", "Kept messages", "Covers"):
+            assert words not in shown
+
+    def test_lists_a_bounded_number_of_results(self, world: World) -> None:
+        row = {"tool_use_id": "c", "tool": "<b>Read</b>", "position": 3, "tokens_freed": 1, "reason": "r"}
+        boundary = clear_results(world.session, cleared_results=[row] * (MOST_ROWS + 7))
+        shown = world.page("vic", f"/admin/sessions_app/compactboundary/{boundary.pk}/change/")
+        assert "7 more are not listed" in shown
+        assert "<b>Read" not in shown
+
+    @pytest.mark.parametrize("rows", [[None], [{}], [{"position": "x", "tokens_freed": None}], ["a"]])
+    def test_odd_rows_do_no_harm(self, world: World, rows: list[Any]) -> None:
+        boundary = clear_results(world.session, cleared_results=rows)
+        world.page("vic", f"/admin/sessions_app/compactboundary/{boundary.pk}/change/")
+        world.page("vic", history(world.session, "?after=50"))
 
 
 class TestRunPage:
@@ -173,7 +216,12 @@ class TestRunPage:
 
     def test_shows_steps_with_why(self, world: World) -> None:
         shown = world.page("root", self.path(world))
-        assert world.run.steps.get().why in shown
+        steps = list(world.run.steps.all())
+        assert [step.link for step in steps] == ["time_based", "cache_edits", "full"]
+        assert {step.ran for step in steps} == {True, False}
+        for step in steps:
+            assert escape(step.why) in shown
+            assert f"{'ran' if step.ran else 'passed'}</span> <b>{step.link.replace('_', ' ')}</b>" in shown
         assert 'data-active="no"' in shown
         assert f"/admin/sessions_app/compactboundary/{world.boundary.pk}/change/" in shown
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.template.loader import render_to_string
 
-from compaction_app.admin.rendering.blocks import AnswerRow, Place, render_block, render_text
+from compaction_app.admin.rendering.blocks import AnswerRow, ClearedMark, Place, render_block, render_text
 from compaction_app.admin.rendering.calls import headline, index_calls
 from compaction_app.admin.rendering.diff import diffs_of
 from compaction_app.admin.rendering.images import MOST_BASE64, image_block
@@ -44,7 +44,8 @@ SAFE_LINK = re.compile(r"https?:|mailto:|/|#|\?")
 
 def place(*, position: int = 2, calls: tuple[ToolCall, ...] = (), messages: tuple[Message, ...] = ()) -> Place:
     index = index_calls(calls=calls, messages=messages)
-    return Place(session_id=1, position=position, calls=index, cleared_ids=frozenset({"gone"}))
+    cleared = {"gone": ClearedMark(how="a placeholder is sent instead", url="/the/boundary/")}
+    return Place(session_id=1, position=position, calls=index, cleared=cleared)
 
 
 def html_of(block: Any) -> str:
@@ -218,7 +219,17 @@ class TestCalls:
     def test_cleared_result_is_marked(self) -> None:
         message = Message(position=3, content=[res("gone", "old output")])
         around = place(calls=(tool_call(tool_use_id="gone"),), messages=(message,))
-        assert "cleared from the context" in html_of(render_block(block=use("gone"), place=around))
+        shown = html_of(render_block(block=use("gone"), place=around))
+        assert 'href="/the/boundary/" title="To the boundary that cleared it">cleared from the context</a>' in shown
+        assert "a placeholder is sent instead" in shown
+        # Folded, and whole.
+        assert "old output" in shown.partition("<details")[2].partition("The original")[2]
+
+    def test_result_that_is_not_cleared_is_not_folded(self) -> None:
+        message = Message(position=3, content=[res("c1", "new output")])
+        shown = html_of(render_block(block=use("c1"), place=place(calls=(tool_call(),), messages=(message,))))
+        assert "cleared" not in shown
+        assert "The original" not in shown
 
     @pytest.mark.parametrize("content", [None, 3, [], ["text"], [None], {"a": 1}, [{"type": "image"}]])
     def test_odd_results_do_no_harm(self, content: Any) -> None:

@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
+from compaction_app.models import CompactionRun
 from sessions_app.models import Message, Session, ToolCall
 from tests.api.queries import assert_same_count, queries_of
 from tests.build import res, use
 from tests.cast import Api, Cast, errors, is_uuid
 from tests.factories import bulk_history, make_session
+from tests.pressure import almost_full
 
 TURN = [
     {"role": "user", "content": "fix it", "uuid": "1"},
@@ -164,7 +166,7 @@ class TestAppend:
         assert answer.json()["token_state"]["percent_left"] == 0
 
     def test_queries_do_not_grow_with_the_history(self, api: Api, cast: Cast) -> None:
-        """key, last use, session; append: lock, uuids, messages, calls (2), session; team."""
+        """key, session; append: lock with team, uuids, messages, calls (2), session; decision: breaker."""
         counts = []
         for size in (10, 10_000):
             session = make_session(cast.alices_team)
@@ -174,5 +176,50 @@ class TestAppend:
                 {"role": "user", "content": [res("A")], "uuid": "x2"},
             ]
             counts.append(queries_of(lambda session=session, turn=turn: api.send(path(session), turn)))
-        assert_same_count(*counts, most=10)
+        assert_same_count(*counts, most=9)
+        assert not any("COUNT(" in sql or "SUM(" in sql for sql in counts[1])
+
+
+class TestAutomaticCompaction:
+    def said(self, api: Api, session: Session, content: str = "and so on " * 20) -> Any:
+        return api.send(path(session), {"role": "assistant", "content": content}).json()
+
+    def test_it_works(self, api: Api, cast: Cast) -> None:
+        session = almost_full(cast.alices_team)
+        body = self.said(api, session)
+        run = body["auto_compaction"]
+        assert run == api.read(f"runs/{run['id']}/").json()
+        assert (run["session"], run["trigger"], run["status"]) == (str(session.uuid), "auto", "queued")
+        assert body["token_state"]["level"] == "auto_compact"
+
+    def test_only_the_append_that_starts_it_tells_it(self, api: Api, cast: Cast) -> None:
+        session = almost_full(cast.alices_team)
+        assert self.said(api, session, "x")["auto_compaction"] is None
+        assert self.said(api, session)["auto_compaction"] is not None
+        assert self.said(api, session)["auto_compaction"] is None
+
+    def test_the_messages_are_stored_though_the_decision_fails(
+        self, api: Api, cast: Cast, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def boom(**_: Any) -> None:
+            raise ZeroDivisionError
+
+        monkeypatch.setattr("compaction_app.services.decisions.decide", boom)
+        session = almost_full(cast.alices_team)
+        answer = api.send(path(session), {"role": "assistant", "content": "and so on " * 20, "uuid": "kept"})
+        assert (answer.status_code, answer.json()["auto_compaction"]) == (201, None)
+        assert session.messages.filter(uuid="kept").exists()
+
+    def test_an_append_that_starts_one_costs_the_same_however_long_the_history(self, api: Api, cast: Cast) -> None:
+        """As above, and: active run, lock, breaker, run, breaker, decision; the answer: run and its steps."""
+        counts = []
+        for size in (10, 10_000):
+            session = make_session(cast.alices_team)
+            bulk_history(session, count=size)
+            session.view_tokens, session.overhead_measured = 170_000, True
+            session.save()
+            turn = {"role": "assistant", "content": "x", "message_id": "m"}
+            counts.append(queries_of(lambda session=session, turn=turn: api.send(path(session), turn)))
+            assert CompactionRun.objects.filter(session=session).exists()
+        assert_same_count(*counts, most=14)
         assert not any("COUNT(" in sql or "SUM(" in sql for sql in counts[1])

@@ -22,6 +22,7 @@ FIELDS = {
     "covers_to",
     "tokens_before",
     "tokens_after",
+    "tokens_after_exact",
     "summary",
     "summarizer",
     "instructions",
@@ -58,12 +59,18 @@ class TestBoundary:
         assert (body["instructions"], body["summary"]) == ("mind x", row.summary)
         assert body["tokens_before"] == run.tokens_before
         assert body["tokens_after"] == run.tokens_after
+        assert body["tokens_after_exact"] is None
         assert (body["reverted_at"], body["cleared_tool_use_ids"]) == (None, [])
         kept = set(Message.objects.filter(session=session).values_list("uuid", flat=True))
         assert {body["preserved"]["head"], body["preserved"]["tail"]} <= kept
         assert set(body["preserved"]) == {"head", "anchor", "tail"}
         for attachment in body["attachments"]:
             assert set(attachment) == {"kind", "payload", "tokens", "text"}
+
+    def test_the_exact_count_is_shown_once_it_is_there(self, api: Api, run: CompactionRun) -> None:
+        row = CompactBoundary.objects.get(run=run)
+        CompactBoundary.objects.update(tokens_after_exact=4_321)
+        assert api.read(f"boundaries/{row.uuid}/").json()["tokens_after_exact"] == 4_321
 
     def test_an_imported_one_has_no_run(self, api: Api, session: Session) -> None:
         append(session, *turns(2))

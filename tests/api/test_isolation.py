@@ -8,7 +8,7 @@ import pytest
 from django.utils import timezone
 
 from compaction_app import actions
-from compaction_app.models import CompactionRun
+from compaction_app.models import CompactionRun, CompactionState, Decision, TelemetryEvent
 from sessions_app.models import CompactBoundary, Message, Session
 from tests.api.routes import CALLS, IDS, Route
 from tests.cast import Cast, errors
@@ -26,11 +26,13 @@ def ids(cast: Cast) -> dict[str, Any]:
     append(session, *turns(40))
     run = actions.compact_now(session=session, instructions="", now=timezone.now(), listener=lambda *_: None)
     assert run.boundary
+    CompactionState.objects.create(session=session, opened_at=timezone.now(), opened_by="failures")
     return {"session_id": session.uuid, "run_id": run.uuid, "boundary_id": run.boundary.uuid}
 
 
 def stored() -> list[list[dict[str, Any]]]:
-    return [list(model.objects.order_by("pk").values()) for model in (Session, Message, CompactBoundary, CompactionRun)]
+    models: tuple[Any, ...] = (Session, Message, CompactBoundary, CompactionRun, CompactionState, Decision)
+    return [list(model.objects.order_by("pk").values()) for model in (*models, TelemetryEvent)]
 
 
 @every_call

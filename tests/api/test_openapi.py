@@ -15,6 +15,7 @@ from compaction_app import actions
 from tests.api.routes import CALLS, IDS, Route
 from tests.cast import BASE, Cast
 from tests.factories import append, make_session, turns
+from tests.pressure import almost_full
 
 every_call = pytest.mark.parametrize(("route", "method"), CALLS, ids=IDS)
 
@@ -133,3 +134,17 @@ class TestTruth:
                 assert answer.status_code == 400
                 check(document, answer, described)
         check(document, cast.nobody.call(method, path), described)
+
+    def test_a_run_that_started_by_itself_and_its_decision_are_as_described(
+        self, cast: Cast, document: dict[str, Any]
+    ) -> None:
+        session = almost_full(cast.alices_team)
+        by_path = {route.pattern: route for route, _ in CALLS}
+        appended, listed = (by_path[f"sessions/<uuid:session_id>/{name}/"] for name in ("messages", "decisions"))
+        body = {"role": "assistant", "content": "and so on " * 20}
+        answer = cast.alice.send(appended.path(session_id=session.uuid), body)
+        assert answer.json()["auto_compaction"]
+        check(document, answer, operation(document, appended, "POST"))
+        answer = cast.alice.read(listed.path(session_id=session.uuid))
+        assert answer.json()["results"]
+        check(document, answer, operation(document, listed, "GET"))

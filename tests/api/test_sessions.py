@@ -30,6 +30,8 @@ FIELDS = {
     "context_tokens",
     "context_source",
     "boundary_count",
+    "level",
+    "breaker_open",
 }
 
 

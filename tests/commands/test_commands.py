@@ -15,8 +15,8 @@ from compaction_app.models import CompactionRun
 from compaction_app.services.runs import claim, queue_run
 from sessions_app.models import ApiKey, Message, Session, Team
 from sessions_app.services.teams import key_owner
-from tests.build import res, thinking, use
-from tests.factories import NOW, append, assistant, make_session, make_team, turns, user
+from tests.build import res
+from tests.factories import NOW, append, make_session, make_team, turns
 from tests.transcript_lines import file_of, human, reply
 
 pytestmark = pytest.mark.django_db
@@ -143,60 +143,6 @@ class TestCompact:
         with pytest.raises(CommandError, match="no session") as error:
             run("compact", name)
         assert "\x1b" not in str(error.value)
-
-
-class TestAnalyzeContext:
-    def test_it_works(self) -> None:
-        session = make_session(title="harbor")
-        append(session, *turns(20))
-        out, _ = run("analyze_context", str(session.uuid))
-        assert "harbor" in out
-        assert "Read" in out
-        assert "#" in out
-
-    def test_as_data(self) -> None:
-        import json
-
-        session = make_session()
-        append(session, *turns(20))
-        data = json.loads(run("analyze_context", str(session.uuid), "--json")[0])
-        assert data["context_tokens"] == session.context_tokens
-        read = next(tool for tool in data["tools"] if tool["name"] == "Read")
-        assert read["calls"] == 20
-        assert read["request_tokens"] > 0
-        assert read["result_tokens"] > 0
-        parts = (
-            data["roles"]["user"]
-            + data["roles"]["assistant"]
-            + sum(t["request_tokens"] + t["result_tokens"] for t in data["tools"])
-        )
-        assert abs(parts - session.view_tokens) <= 0.05 * session.view_tokens
-
-    def test_thinking_is_told_apart_and_early_results_find_their_call(self) -> None:
-        import json
-
-        session = make_session()
-        append(session, user([res("A", "early " * 50)]), assistant([thinking("x " * 200), use("A", "Grep")]))
-        data = json.loads(run("analyze_context", str(session.uuid), "--json")[0])
-        assert data["thinking_tokens"] > 100
-        assert [tool["name"] for tool in data["tools"]] == ["Grep"]
-
-    def test_repeated_reads_of_a_file_are_counted(self) -> None:
-        import json
-
-        session = make_session()
-        append(session, *turns(20))
-        data = json.loads(run("analyze_context", str(session.uuid), "--json")[0])
-        worst = data["repeated_reads"][0]
-        assert worst["reads"] == 3
-        assert worst["wasted_tokens"] > 0
-
-    def test_an_empty_session(self) -> None:
-        assert "no message" in run("analyze_context", str(make_session().uuid))[0]
-
-    def test_an_unknown_session(self) -> None:
-        with pytest.raises(CommandError, match="no session"):
-            run("analyze_context", "nobody")
 
 
 class TestServe:

@@ -10,7 +10,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,7 +19,9 @@ START_SECONDS = 90
 
 
 def environment(data_dir: Path, **more: str) -> dict[str, str]:
-    kept = {k: v for k, v in os.environ.items() if k not in ("DATABASE_URL", "REDIS_URL", "DJANGO_SETTINGS_MODULE")}
+    """The variables of a process of its own; `more` are those that the test is about."""
+    ours = ("DATABASE_URL", "REDIS_URL", "DJANGO_SETTINGS_MODULE")
+    kept = {k: v for k, v in os.environ.items() if k not in ours and not k.startswith("ANTHROPIC_")}
     return {**kept, "DATA_DIR": str(data_dir), "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(ROOT), **more}
 
 
@@ -90,12 +92,12 @@ class Served:
 
 
 @contextmanager
-def serving(data_dir: Path, *args: str) -> Iterator[Served]:
+def serving(data_dir: Path, *args: str, variables: Mapping[str, str] | None = None) -> Iterator[Served]:
     port = free_port()
     process = subprocess.Popen(
         [sys.executable, "manage.py", "serve", "--port", str(port), *args],
         cwd=ROOT,
-        env=environment(data_dir),
+        env=environment(data_dir, **(variables or {})),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

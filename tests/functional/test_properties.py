@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from compaction_app import actions
 from compaction_app.models import RunStatus
 from sessions_app import selectors
-from sessions_app.models import Session
+from sessions_app.models import CompactBoundary, Session
 from sessions_app.services.append import append_messages
 from sessions_app.services.incoming import IncomingMessage
 from sessions_app.transcript.messages import MessageKind, Role, content_blocks
@@ -71,6 +72,33 @@ MESSAGE = st.one_of(
 HISTORY = st.lists(MESSAGE, min_size=1, max_size=25)
 
 
+def _tool_turn(calls: list[tuple[str, str]], noise: list[IncomingMessage], size: int) -> list[IncomingMessage]:
+    """A response with parallel calls, something in between perhaps, and the results in another order."""
+    blocks = [thinking("hm", "sig"), *(use(call, name) for call, name in calls)]
+    results = [res(call, f"{call} line\n" * size) for call, _ in reversed(calls)]
+    return [
+        IncomingMessage(role=Role.ASSISTANT, content=blocks, message_id=None),
+        *noise,
+        IncomingMessage(role=Role.USER, content=results),
+    ]
+
+
+CALL = st.tuples(st.sampled_from("ABCDEFGHIJ"), st.sampled_from(["Read", "Bash", "Agent", "mcp__x"]))
+TOOL_TURNS = st.lists(
+    st.one_of(
+        st.builds(
+            _tool_turn,
+            st.lists(CALL, min_size=1, max_size=3, unique_by=lambda call: call[0]),
+            st.one_of(st.just([]), st.just([]), st.lists(MESSAGE, max_size=1)),
+            st.integers(1, 60),
+        ),
+        st.lists(MESSAGE, max_size=2),
+    ),
+    min_size=1,
+    max_size=10,
+).map(lambda parts: [message for part in parts for message in part])
+
+
 def stored(session: Session) -> list[dict[str, Any]]:
     return list(session.messages.order_by("position").values())
 
@@ -118,3 +146,51 @@ def test_no_cut_splits_a_call_from_its_result_or_a_response(history: list[Incomi
             if call.result_position is not None:
                 assert (call.use_position < cut) == (call.result_position < cut)
     assert all(isinstance(content_blocks(m.content), (list, tuple)) for m in messages)
+
+
+# Figures that let clearing happen on histories of a few messages.
+EAGER = {
+    "time_based_keep_results": 0,
+    "cache_edit_keep_results": 0,
+    "cache_edit_trigger_results": 1,
+    "clear_least_tokens": 0,
+    "clear_least_result_bytes": 0,
+    "compactable_tools": {"*": True},
+}
+
+
+def both_requests(session: Session) -> list[Any]:
+    return [
+        build_request(view=selectors.context_view(session=session, edits_at_api=at_api)).messages
+        for at_api in (False, True)
+    ]
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(first=TOOL_TURNS, second=TOOL_TURNS, cold=st.booleans(), then_cold=st.booleans())
+def test_clearing_never_costs_tokens_nor_validity_and_can_be_undone(
+    first: list[IncomingMessage], second: list[IncomingMessage], cold: bool, then_cold: bool
+) -> None:
+    session = make_session(policy_overrides=EAGER)
+    said = timezone.now()
+    for part, is_cold in ((first, cold), (second, then_cold)):
+        if not part:
+            continue
+        append_messages(session_id=session.pk, incoming=part, now=said)
+        session = Session.objects.select_related("team").get(pk=session.pk)
+        history, before, requests = stored(session), session.context_tokens, both_requests(session)
+        shown = selectors.context_view(session=session).tokens
+        applied = actions.prepare(session=session, now=said + timedelta(seconds=3_600 if is_cold else 0))
+        assert stored(session) == history
+        after = selectors.context_view(session=session).tokens
+        assert session.view_tokens == after <= shown
+        assert session.context_tokens <= before
+        assert (after < shown) == any(step.ran for step in applied)
+        cleared = [step.cleared for step in applied if step.ran]
+        for messages in both_requests(session):
+            assert not messages or validate_messages(messages=messages) == []
+        if cleared:
+            newest = CompactBoundary.objects.filter(session=session).order_by("-id")[: len(cleared)]
+            CompactBoundary.objects.filter(pk__in=[row.pk for row in newest]).update(reverted_at=timezone.now())
+            assert both_requests(session) == requests, "undone, it is byte for byte as before"
+            CompactBoundary.objects.filter(pk__in=[row.pk for row in newest]).update(reverted_at=None)

@@ -129,6 +129,8 @@ class TestCheck:
             ("auto_compact_pct", 0),
             ("auto_compact_pct", 101),
             ("full_tail_share", float("nan")),
+            ("extract_repeat_gain", float("inf")),
+            ("warning_buffer_tokens", 10**12),
             ("cache_edit_dialect", "edits"),
             ("compactable_tools", ["Read"]),
             ("compactable_tools", {"Read": "yes"}),

@@ -49,15 +49,23 @@ class JsonBlock:
 
 
 @dataclass(frozen=True, slots=True)
+class ClearedMark:
+    """How a result is kept from the model, in words, and the page of the boundary that cleared it."""
+
+    how: str
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
 class ResultPart:
-    """A call's result as it stands under the call. `cleared`: the model is shown a placeholder instead of it."""
+    """A call's result as it stands under the call. `cleared`: set where the model is not shown it any more."""
 
     blocks: tuple[RenderedBlock, ...]
     position: int
     url: str
     tokens: int
     is_error: bool
-    cleared: bool
+    cleared: ClearedMark | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +110,7 @@ class Place:
     session_id: int
     position: int
     calls: CallIndex
-    cleared_ids: frozenset[str]
+    cleared: Mapping[str, ClearedMark]
 
 
 def render_block(*, block: ContentBlock, place: Place) -> RenderedBlock:
@@ -176,7 +184,7 @@ def _result(block: ContentBlock, *, call: ToolCall | None, place: Place) -> Resu
         url=place_url(session_id=place.session_id, position=position),
         tokens=call.result_tokens if call else 0,
         is_error=call.is_error if call else block.get("is_error") is True,
-        cleared=block.get("tool_use_id") in place.cleared_ids,
+        cleared=place.cleared.get(str(block.get("tool_use_id"))),
     )
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from compaction_app.admin.rendering.blocks import AnswerRow, Place, RenderedBlock, render_block
+from compaction_app.admin.rendering.blocks import AnswerRow, ClearedMark, Place, RenderedBlock, render_block
 from compaction_app.admin.rendering.calls import CallIndex
 from compaction_app.admin.rendering.text import one_line, visible
 from sessions_app.models import Message
@@ -46,7 +47,7 @@ class Surroundings:
     session_id: int
     calls: CallIndex
     head: Boundary | None
-    cleared_ids: frozenset[str]
+    cleared: Mapping[str, ClearedMark]
 
 
 def message_row(*, message: Message, around: Surroundings, previous: Message | None) -> MessageRow:
@@ -54,7 +55,7 @@ def message_row(*, message: Message, around: Surroundings, previous: Message | N
         session_id=around.session_id,
         position=message.position,
         calls=around.calls,
-        cleared_ids=around.cleared_ids,
+        cleared=around.cleared,
     )
     blocks = tuple(render_block(block=block, place=place) for block in content_blocks(message.content))
     marks = _marks(message, head=around.head)

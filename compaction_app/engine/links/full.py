@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from compaction_app.engine.attachments import restore_attachments
 from compaction_app.engine.outcome import CompactionRefused, FailureReason
@@ -21,7 +21,11 @@ class FullLink:
     name: str = "full"
 
     def attempt(self, situation: Situation) -> Step:
-        """Propose a boundary. Raises CompactionRefused when the summary is not acceptable or saves nothing."""
+        """Propose a boundary. Raises CompactionRefused when the summary is not acceptable or saves nothing.
+
+        It replaces what was cleared just before as well, so it looks at the context as it was found (decision 16).
+        """
+        cleared_before, situation = bool(situation.drafts), situation.as_found
         budget = budget_tokens(situation=situation)
         segment = whole_segment(
             messages=situation.view.messages,
@@ -33,7 +37,8 @@ class FullLink:
         passed = _nothing_to_do(situation=situation, segment=segment)
         if passed or segment is None:
             return passed or _pass(situation, "no legal cut leaves anything to compact")
-        return _compact(situation=situation, segment=segment, budget=budget)
+        step = _compact(situation=situation, segment=segment, budget=budget)
+        return replace(step, why=f"{step.why}; in place of what was cleared before it") if cleared_before else step
 
 
 FULL = FullLink()
@@ -75,7 +80,9 @@ def _nothing_to_do(*, situation: Situation, segment: Segment | None) -> Step | N
 
 
 def _compact(*, situation: Situation, segment: Segment, budget: int) -> Step:
-    policy, family = situation.policy, situation.family
+    policy, family, summarizer = situation.policy, situation.family, situation.summarizer
+    if summarizer is None:
+        raise CompactionRefused(reason=FailureReason.NO_SUMMARY, detail="nobody is there to write a summary")
     history = [m for m in situation.originals(segment.covers_to) if m.kind == MessageKind.NORMAL]
     kept = sum(m.tokens for m in segment.tail)
     request = SummaryRequest(
@@ -86,7 +93,7 @@ def _compact(*, situation: Situation, segment: Segment, budget: int) -> Step:
         policy=policy,
         instructions=situation.instructions,
     )
-    result = situation.summarizer.summarize(request=request, progress=situation.progress)
+    result = summarizer.summarize(request=request, progress=situation.progress)
     check_summary(text=result.text)
     situation.progress.report(stage="attachments", fraction=0.9)
     summary_tokens = estimate_text(text=summary_content(summary=result.text), family=family)

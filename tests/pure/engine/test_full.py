@@ -9,19 +9,19 @@ from datetime import UTC, datetime
 import pytest
 
 from compaction_app.engine.attachments import restore_attachments
-from compaction_app.engine.chain import Trail, run_chain
 from compaction_app.engine.extractive import summarize
 from compaction_app.engine.links.full import FULL
 from compaction_app.engine.outcome import CompactionRefused, FailureReason
-from compaction_app.engine.plan import PLANS
 from compaction_app.engine.ports import Progress, SummaryRequest, SummaryResult
 from compaction_app.engine.segment import whole_segment
 from compaction_app.engine.summary import SECTIONS, heading
 from compaction_app.engine.values import Situation, Trigger
+from sessions_app.catalog import model_info
 from sessions_app.policy import Policy
 from sessions_app.transcript.boundary import Boundary
 from sessions_app.transcript.messages import Message
 from sessions_app.transcript.view import fold
+from sessions_app.transcript.window import window_of
 from tests.build import FAMILY, Talk, boundary, res, use
 
 GOOD = "\n".join(f"{heading(number)}\n- x" for number in range(1, 10))
@@ -59,6 +59,7 @@ def situation(
         family=FAMILY,
         trigger=Trigger.MANUAL,
         now=datetime(2026, 1, 1, tzinfo=UTC),
+        window=window_of(policy=policy or Policy(), model=model_info("claude-sonnet-4-5")),
         originals=lambda up_to: [m for m in messages if m.position <= up_to],
         summarizer=summarizer or FixedSummarizer(),
         progress=NoProgress(),
@@ -200,25 +201,6 @@ def test_a_picture_leaves_its_mark_in_the_summary() -> None:
     )
     assert "see this [with image]" in text
     assert "- [with image]" in text
-
-
-class TestRunChain:
-    def test_stops_at_the_goal_and_keeps_the_trail(self) -> None:
-        trail: Trail = []
-        after = run_chain(plan=PLANS[Trigger.MANUAL], situation=situation(long_talk().messages), trail=trail)
-        assert [name for name, _ in trail] == ["full"]
-        assert after.draft is not None
-        assert after.tokens == trail[-1][1].tokens_after
-
-    def test_a_refusal_is_a_step_too(self) -> None:
-        trail: Trail = []
-        bad = situation(long_talk().messages, summarizer=FixedSummarizer(text=""))
-        with pytest.raises(CompactionRefused):
-            run_chain(plan=PLANS[Trigger.MANUAL], situation=bad, trail=trail)
-        assert [(name, step.draft, step.reason) for name, step in trail] == [("full", None, FailureReason.NO_SUMMARY)]
-
-    def test_every_trigger_has_a_plan(self) -> None:
-        assert set(PLANS) == set(Trigger)
 
 
 class TestRestoreAttachments:

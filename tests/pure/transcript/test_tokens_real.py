@@ -13,6 +13,7 @@ from types import ModuleType
 import pytest
 
 from sessions_app.catalog import TokenizerFamily
+from sessions_app.policy import Policy
 from sessions_app.transcript.tokens import estimate_text
 from tests.real_transcripts import FOLDER, ROOT, needs_transcripts
 
@@ -90,16 +91,56 @@ class TestReplies:
 
 
 class TestAnchoredContext:
-    def test_of_the_older_family_is_within_the_bar(self, fitting, steps, in_use):
-        errors = fitting.anchored_errors(steps=[s for s in steps if s.family is OLD], weights=in_use)
-        assert errors.median <= 0.009
-        assert errors.p90 <= 0.035
+    """Twenty steps after the last usage, as a session tells it: calibrated on the steps before."""
 
-    def test_of_the_newer_family_is_near_the_bar(self, fitting, steps, in_use):
-        # Not the bar for the median (0.9%): attached files and reminders are in nearly every window. Measured: 1.1%.
-        errors = fitting.anchored_errors(steps=[s for s in steps if s.family is NEW], weights=in_use)
-        assert errors.median <= 0.0125
-        assert errors.p90 <= 0.035
+    @pytest.fixture
+    def errors(self, fitting, steps):
+        def of(family, estimate, figures):
+            chosen = [step for step in steps if step.family is family]
+            return fitting.anchored_errors(steps=chosen, estimate=estimate, figures=figures)
+
+        return of
+
+    def test_of_the_older_family_is_within_the_bar(self, fitting, errors, in_use):
+        # The bar: 0.9% and 3.5%. Measured: 0.41% and 2.35%.
+        found = errors(OLD, fitting.by_weights(in_use), Policy())
+        assert found.median <= 0.005
+        assert found.p90 <= 0.027
+
+    def test_of_the_older_family_is_better_for_the_calibration(self, fitting, errors, in_use):
+        estimate = fitting.by_weights(in_use)
+        assert errors(OLD, estimate, Policy()).median <= 0.8 * errors(OLD, estimate, None).median
+
+    def test_of_the_newer_family_is_near_the_bar(self, fitting, errors, in_use):
+        # Not the bar for the median (0.9%): files that changed are sent unseen in nearly every window, 4,000 tokens
+        # each, and no ratio foretells them. Measured: 1.14% and 2.95%.
+        found = errors(NEW, fitting.by_weights(in_use), Policy())
+        assert found.median <= 0.0125
+        assert found.p90 <= 0.032
+
+    def test_of_the_newer_family_is_within_the_bar_where_attachments_are_counted(self, fitting, errors, in_use):
+        # Measured: 0.22% and 1.9%.
+        found = errors(NEW, fitting.by_weights_and_attachments(in_use), Policy())
+        assert found.median <= 0.005
+        assert found.p90 <= 0.025
+
+    @pytest.mark.parametrize("family", [OLD, NEW])
+    def test_is_better_than_a_quarter_of_the_characters_calibrated_likewise(self, fitting, errors, in_use, family):
+        ours = errors(family, fitting.by_weights(in_use), Policy())
+        quarter = errors(family, fitting.by_chars, fitting.CHARS_FIGURES)
+        assert ours.median < quarter.median
+        assert ours.p90 < quarter.p90
+
+    def test_of_a_newer_repository_that_the_weights_never_saw_is_better_for_the_calibration(self, fitting, steps):
+        # 617 steps by weights from 32: measured 1.58% and 5.1% without, 1.44% and 4.0% with it.
+        chosen = [step for step in steps if step.family is NEW]
+        weights = fitting.fit(steps=[step for step in chosen if step.repository != "gitsync"], family=NEW)
+        unseen = [step for step in chosen if step.repository == "gitsync"]
+        estimate = fitting.by_weights(lambda _: weights)
+        raw = fitting.anchored_errors(steps=unseen, estimate=estimate)
+        calibrated = fitting.anchored_errors(steps=unseen, estimate=estimate, figures=Policy())
+        assert calibrated.median < raw.median
+        assert calibrated.p90 <= 0.9 * raw.p90
 
 
 class TestSpeed:

@@ -1,0 +1,334 @@
+"""The figures of the policy table as a form: one input each, empty where nothing is overridden.
+
+Teams and sessions use the same form. Each input says what holds without it, and refuses a bad value beside itself.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django import forms
+from django.conf import settings
+from django.core.exceptions import ValidationError
+
+from sessions_app import policy
+from sessions_app.figures import PolicyError, ToolTable
+
+YES, NO = "yes", "no"
+NOT_SET = "not set"
+
+# What people change, in the order of their questions. Every other figure is folded under "more".
+SECTIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    (
+        "Context window and thresholds",
+        (
+            "context_window",
+            "auto_compact_pct",
+            "auto_compact_buffer_tokens",
+            "warning_buffer_tokens",
+            "error_buffer_tokens",
+            "summary_output_tokens",
+        ),
+    ),
+    (
+        "Automatic compaction and its breaker",
+        (
+            "compaction_enabled",
+            "auto_compact_enabled",
+            "breaker_failures",
+            "breaker_ineffective",
+            "breaker_cooldown_seconds",
+            "least_freed_share",
+        ),
+    ),
+    (
+        "Clearing old tool results",
+        (
+            "compactable_tools",
+            "time_based_enabled",
+            "time_based_idle_ms",
+            "time_based_keep_results",
+            "cache_edits_enabled",
+            "cache_edit_dialect",
+            "cache_edit_trigger_results",
+            "cache_edit_keep_results",
+            "clear_least_tokens",
+        ),
+    ),
+    (
+        "Restored after a compaction",
+        ("attached_files", "attached_file_tokens", "attached_files_tokens", "attached_plan_tokens"),
+    ),
+)
+MORE: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("Summary and kept tail", ("full_", "summary_", "waiting_", "largest_", "attached_")),
+    ("Embedded summariser", ("extract_",)),
+    ("Import", ("import_",)),
+    ("Thresholds, clearing and runs: the rest", ("",)),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """The stored overrides that a form lays over the environment. `own` names the layer that the form edits."""
+
+    own: str
+    team: Mapping[str, Any]
+    session: Mapping[str, Any] | None = None
+
+    @property
+    def edited(self) -> Mapping[str, Any]:
+        return (self.session or {}) if self.own == "session" else self.team
+
+    def resolved(self) -> policy.ResolvedPolicy:
+        return policy.resolve(environment=settings.COMPACTION_POLICY, team=self.team, session=self.session)
+
+    def beneath(self) -> policy.ResolvedPolicy:
+        """What would hold without the layer that is edited."""
+        team = self.team if self.own == "session" else None
+        return policy.resolve(environment=settings.COMPACTION_POLICY, team=team)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What one layer says about a figure."""
+
+    layer: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class FigureRow:
+    """One figure as the form and the table show it. `field` is None where nobody edits it."""
+
+    name: str
+    meaning: str
+    unit: str
+    variable: str
+    default: str
+    settings: tuple[Setting, ...]
+    value: str
+    origin: str
+    overridden: bool
+    field: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    title: str
+    rows: tuple[FigureRow, ...]
+
+    @property
+    def overridden(self) -> int:
+        return sum(row.overridden for row in self.rows)
+
+    @property
+    def wrong(self) -> bool:
+        return any(row.field.errors for row in self.rows)
+
+
+class FigureField(forms.CharField):
+    """One figure's input. Cleans to the override in the figure's own type, None where the input is empty."""
+
+    def __init__(self, *, name: str, inherited: str, stored: object) -> None:
+        self.name = name
+        self.metadata = policy.FIGURES[name].metadata
+        super().__init__(
+            required=False,
+            label=name,
+            initial=input_text(stored),
+            help_text=_hint(self.metadata),
+            widget=_widget(metadata=self.metadata, inherited=inherited),
+        )
+
+    def clean(self, value: Any) -> Any:
+        text = super().clean(value)
+        if not text:
+            return None
+        try:
+            return policy.check(name=self.name, value=_read(text=text, kind=self.metadata["kind"]))
+        except PolicyError as error:
+            raise ValidationError(str(error)) from error
+
+
+class PolicyForm(forms.Form):
+    """All figures that the edited layer may override.
+
+    `unknown` names what is stored although the table has no such figure; saving leaves it out.
+    """
+
+    def __init__(self, *, layers: Layers, data: Any = None) -> None:
+        super().__init__(data=data, prefix="policy")
+        self.layers = layers
+        beneath = layers.beneath().policy
+        for name in overridable():
+            inherited = shown(getattr(beneath, name))
+            self.fields[name] = FigureField(name=name, inherited=inherited, stored=layers.edited.get(name))
+        self.unknown = sorted(set(layers.edited) - set(self.fields))
+
+    def overrides(self) -> dict[str, Any]:
+        """What the layer holds once the form is saved."""
+        return {name: value for name, value in self.cleaned_data.items() if value is not None}
+
+    def changes(self) -> dict[str, Any]:
+        """The figures whose override becomes another one, None where it is taken back."""
+        stored = self.layers.edited
+        changed = {name: value for name, value in self.cleaned_data.items() if value != stored.get(name)}
+        return {**changed, **dict.fromkeys(self.unknown)}
+
+    def problems(self) -> list[FigureRow]:
+        """The refused figures, for a list of links above the form."""
+        rows = (row for section in (*self.sections(), *self.more()) for row in section.rows)
+        return [row for row in rows if row.field.errors]
+
+    def sections(self) -> list[Section]:
+        return [self._section(title, names) for title, names in SECTIONS]
+
+    def more(self) -> list[Section]:
+        left = [name for name in self.fields if not any(name in names for _, names in SECTIONS)]
+        found = []
+        for title, prefixes in MORE:
+            names = tuple(name for name in left if name.startswith(prefixes))
+            left = [name for name in left if name not in names]
+            found.append(self._section(title, names))
+        return found
+
+    def more_is_open(self) -> bool:
+        return any(section.wrong for section in self.more())
+
+    def _section(self, title: str, names: tuple[str, ...]) -> Section:
+        resolved = self.layers.resolved()
+        rows = (_row(name=name, layers=self.layers, resolved=resolved, field=self[name]) for name in names)
+        return Section(title=title, rows=tuple(rows))
+
+
+def overridable() -> list[str]:
+    """The figures that a team or a session may set, in the table's order."""
+    return [name for name, figure in policy.FIGURES.items() if not figure.metadata["service"]]
+
+
+def figure_rows(*, layers: Layers) -> Iterator[FigureRow]:
+    """Every figure of the table, to read."""
+    resolved = layers.resolved()
+    return (_row(name=name, layers=layers, resolved=resolved) for name in policy.FIGURES)
+
+
+def _row(*, name: str, layers: Layers, resolved: policy.ResolvedPolicy, field: Any = None) -> FigureRow:
+    figure = policy.FIGURES[name]
+    default = shown(figure.default)
+    return FigureRow(
+        name=name,
+        meaning=figure.metadata["meaning"],
+        unit=figure.metadata["unit"],
+        variable=variable_of(name),
+        default=default,
+        settings=tuple(_settings(name=name, default=default, layers=layers)),
+        value=shown(getattr(resolved.policy, name)),
+        origin=resolved.origin(name),
+        overridden=layers.edited.get(name) is not None,
+        field=field,
+    )
+
+
+def _settings(*, name: str, default: str, layers: Layers) -> Iterator[Setting]:
+    yield Setting(layer=policy.DEFAULT, text=default)
+    if variable_of(name):
+        yield Setting(layer="environment", text=shown(settings.COMPACTION_POLICY.get(name)))
+    if layers.own == "session":
+        yield Setting(layer="team", text=shown(layers.team.get(name)))
+
+
+def variable_of(name: str) -> str:
+    """The variable that sets a figure, or switches it off; "" where there is none."""
+    return str(policy.FIGURES[name].metadata["env"]).removeprefix("!")
+
+
+def shown(value: object) -> str:
+    """A figure's value for people."""
+    if value is None:
+        return NOT_SET
+    if isinstance(value, bool):
+        return YES if value else NO
+    if isinstance(value, int | float):
+        return f"{value:,}"
+    if isinstance(value, ToolTable | Mapping):
+        rules = value.as_json() if isinstance(value, ToolTable) else value
+        parts = ((word, [rule for rule, answer in rules.items() if answer is told]) for word, told in _ANSWERS)
+        return "; ".join(f"{word}: {', '.join(names)}" for word, names in parts if names) or "no rules"
+    return str(value)
+
+
+def input_text(value: object) -> str:
+    """A stored override as its input takes it, also one that is not allowed."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return YES if value else NO
+    if isinstance(value, Mapping):
+        return "\n".join(f"{rule}: {input_text(answer)}" for rule, answer in value.items())
+    return str(value)
+
+
+_ANSWERS = ((YES, True), (NO, False))
+
+
+def _hint(metadata: Mapping[str, Any]) -> str:
+    if metadata["kind"] == "tools":
+        return "A tool or pattern a line, such as “mcp__*: yes”, or a JSON object; laid over the rules beneath."
+    if metadata["kind"] not in ("whole", "number"):
+        return ""
+    low, high = metadata["low"], metadata["high"]
+    limit = f"to {high:,}" if high is not None else "or more"
+    return f"{low:,} {limit} {metadata['unit']}"
+
+
+def _widget(*, metadata: Mapping[str, Any], inherited: str) -> forms.Widget:
+    kind = metadata["kind"]
+    if kind in ("switch", "choice"):
+        answers = (YES, NO) if kind == "switch" else metadata["choices"]
+        return forms.Select(choices=[("", f"not overridden ({inherited})"), *((one, one) for one in answers)])
+    if kind == "tools":
+        return forms.Textarea(attrs={"rows": 4, "placeholder": "mcp__*: yes", "spellcheck": "false"})
+    limits = {"min": metadata["low"], "max": metadata["high"], "step": 1 if kind == "whole" else "any"}
+    attrs = {name: value for name, value in limits.items() if value is not None}
+    return forms.NumberInput(attrs={**attrs, "placeholder": inherited})
+
+
+def _read(*, text: str, kind: str) -> Any:
+    """The value that a text stands for; the text itself where it stands for none, so that the check can name it."""
+    if kind == "switch":
+        return {YES: True, NO: False}.get(text, text)
+    if kind == "tools":
+        return _read_tools(text)
+    if kind == "choice":
+        return text
+    try:
+        number = int(text) if kind == "whole" else float(text)
+        # The table has bounds for finite numbers only; JSON has no others.
+        return number if abs(number) < float("inf") else text
+    except (ValueError, OverflowError):
+        return text
+
+
+def _read_tools(text: str) -> Any:
+    """Lines `name or pattern: yes|no`, or an object in JSON. Raises ValidationError for a line that is neither."""
+    if text.startswith("{"):
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise ValidationError("compactable_tools: this is no JSON object") from error
+    rules: dict[str, bool] = {}
+    problems = []
+    for line in filter(None, (line.strip() for line in text.splitlines())):
+        rule, _, answer = (part.strip() for part in line.rpartition(":"))
+        told = dict(_ANSWERS).get(answer.lower())
+        if not rule or told is None:
+            problems.append(f"compactable_tools: {line[:80]!r}: allowed is a tool or pattern, a colon, yes or no")
+        elif rules.setdefault(rule, told) is not told:
+            problems.append(f"compactable_tools: {rule[:80]!r}: yes and no at once")
+    if problems:
+        raise ValidationError(problems)
+    return rules

@@ -1,0 +1,55 @@
+"""What the links that clear results share: their step, and the words for it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from compaction_app.engine.outcome import FailureReason
+from compaction_app.engine.values import Situation, Step
+from sessions_app.transcript.boundary import BoundaryDraft, BoundaryKind, ClearedResult, Clearing
+from sessions_app.transcript.clearing import CompactableResult
+
+MOST_TOOLS_TOLD = 4  # names of tools in one sentence
+
+
+def passed(situation: Situation, why: str) -> Step:
+    """A step that changes nothing."""
+    return Step(
+        why=why,
+        tokens_before=situation.tokens,
+        tokens_after=situation.tokens,
+        reason=FailureReason.NOTHING_TO_COMPACT,
+    )
+
+
+def cleared_step(
+    situation: Situation, *, old: Sequence[CompactableResult], clearing: Clearing, reason: str, keep: int
+) -> Step:
+    """A step that clears the results `old`: a microcompact boundary, each id with its reason and what it frees."""
+    freed = sum(result.tokens_freed for result in old)
+    why = f"{reason}; {len(old)} results of {_tools(old)} cleared, about {freed:,} tokens freed; the newest {keep} stay"
+    draft = BoundaryDraft(
+        kind=BoundaryKind.MICROCOMPACT,
+        covers_to=old[-1].position,
+        cleared_tool_use_ids=tuple(dict.fromkeys(result.tool_use_id for result in old)),
+        cleared_results=tuple(
+            ClearedResult(
+                tool_use_id=result.tool_use_id,
+                tool=result.tool,
+                position=result.position,
+                tokens_freed=result.tokens_freed,
+                reason=reason,
+            )
+            for result in old
+        ),
+        clearing=clearing,
+        why=why,
+    )
+    return Step(why=why, tokens_before=situation.tokens, tokens_after=max(situation.tokens - freed, 0), draft=draft)
+
+
+def _tools(results: Sequence[CompactableResult]) -> str:
+    names = [name for name, _ in Counter(result.tool for result in results).most_common()]
+    more = f" and {len(names) - MOST_TOOLS_TOLD} more tools" if len(names) > MOST_TOOLS_TOLD else ""
+    return ", ".join(names[:MOST_TOOLS_TOLD]) + more

@@ -1,0 +1,81 @@
+"""Time-based microcompaction (S2): once the prefix cache is cold, rewriting costs nothing, so old results go first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from compaction_app.engine.clearing import cleared_step, passed
+from compaction_app.engine.values import Situation, Step
+from sessions_app.transcript.boundary import Clearing
+from sessions_app.transcript.clearing import live, old_results
+from sessions_app.transcript.messages import Role, content_blocks, tool_results
+from sessions_app.transcript.request import THINKING
+from sessions_app.transcript.view import ViewItem
+
+
+@dataclass(frozen=True, slots=True)
+class TimeBasedLink:
+    name: str = "time_based"
+
+    def attempt(self, situation: Situation) -> Step:
+        """Clear the old compactable results of a session whose last assistant message is older than the cache lives."""
+        policy = situation.policy
+        if not policy.time_based_enabled:
+            return passed(situation, "switched off (time_based_enabled)")
+        last = situation.last_assistant_at
+        if last is None:
+            return passed(situation, "no assistant message yet, so no prefix is cached")
+        idle, lifetime = situation.now - last, timedelta(milliseconds=policy.time_based_idle_ms)
+        told = f"idle {_span(idle)} of {_span(lifetime)}"
+        if idle <= lifetime:
+            return passed(situation, f"cache warm: {told}")
+        keep = policy.time_based_keep_results
+        results = live(situation.compactable)
+        old = old_results(results=results, keep=keep)
+        if not old:
+            return passed(
+                situation,
+                f"cache cold: {told}; nothing to clear: {len(results)} compactable results are shown, "
+                f"the most recent {keep} stay and short ones are left alone",
+            )
+        if _in_thinking_round(situation.view.items):
+            return passed(
+                situation,
+                f"cache cold: {told}; the round that is open began with thinking, which clearing would break: "
+                "it waits for the round's end",
+            )
+        return cleared_step(situation, old=old, clearing=Clearing.PLACEHOLDER, reason=f"cache cold: {told}", keep=keep)
+
+
+TIME_BASED = TimeBasedLink()
+
+
+def _span(span: timedelta) -> str:
+    seconds = span.total_seconds()
+    if seconds >= 2 * 86_400:
+        return f"{seconds / 86_400:,.0f} days"
+    if seconds >= 2 * 3_600:
+        return f"{seconds / 3_600:.0f} h"
+    return f"{seconds:,.0f} s" if seconds >= 10 or seconds == int(seconds) else f"{seconds:.1f} s"
+
+
+def _in_thinking_round(items: tuple[ViewItem, ...]) -> bool:
+    """Whether the next request goes on with a tool round whose response holds thinking.
+
+    The API wants that thinking back as it was (facts: Anthropic API, section 8: never in the middle of a tool round).
+    """
+    waiting = False
+    for item in reversed(items):
+        kinds = {block.get("type") for block in content_blocks(item.content)}
+        if item.role == Role.ASSISTANT:
+            if kinds & THINKING:
+                return waiting or "tool_use" in kinds
+            if not waiting and "tool_use" not in kinds:
+                return False
+            waiting = True
+        elif not any(True for _ in tool_results(item.content)):
+            return False
+        else:
+            waiting = True
+    return False

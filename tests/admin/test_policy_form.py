@@ -1,0 +1,201 @@
+"""The form of figures: what is read from its inputs, what is refused and with which words, and the session's page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.http import QueryDict
+from django.test import Client
+
+from compaction_app import actions
+from compaction_app.admin.policy_form import MORE, SECTIONS, Layers, PolicyForm, figure_rows, overridable, shown
+from sessions_app import policy
+from sessions_app.models import Session
+from tests.admin.conftest import World, history
+
+TEAM = Layers(own="team", team={})
+
+
+def filled(layers: Layers = TEAM, **inputs: str) -> PolicyForm:
+    data = QueryDict(mutable=True)
+    data.update({f"policy-{name}": value for name, value in inputs.items()})
+    return PolicyForm(layers=layers, data=data)
+
+
+class TestLayout:
+    def test_every_figure_that_may_be_set_stands_in_the_form_once(self) -> None:
+        form = PolicyForm(layers=TEAM)
+        shown_names = [row.name for section in (*form.sections(), *form.more()) for row in section.rows]
+        assert sorted(shown_names) == sorted(overridable())
+
+    def test_no_section_names_a_figure_that_is_not_there_or_prefix_without_one(self) -> None:
+        assert {name for _, names in SECTIONS for name in names} <= set(overridable())
+        assert all(section.rows for section in PolicyForm(layers=TEAM).more())
+        assert len(MORE) == len(PolicyForm(layers=TEAM).more())
+
+    def test_the_table_to_read_has_the_figures_of_the_service_too(self) -> None:
+        assert [row.name for row in figure_rows(layers=TEAM)] == list(policy.FIGURES)
+
+
+class TestLayers:
+    def test_say_who_set_what_and_what_holds(self, settings: Any) -> None:
+        settings.COMPACTION_POLICY = {"auto_compact_pct": 90, "context_window": 150_000}
+        layers = Layers(own="session", team={"auto_compact_pct": 80}, session={"auto_compact_pct": 70})
+        rows = {row.name: row for row in figure_rows(layers=layers)}
+        row = rows["auto_compact_pct"]
+        assert [(one.layer, one.text) for one in row.settings] == [
+            ("default", "not set"),
+            ("environment", "90"),
+            ("team", "80"),
+        ]
+        assert (row.value, row.origin, row.overridden) == ("70", "session", True)
+        window = rows["context_window"]
+        assert (window.value, window.origin, window.overridden) == ("150,000", "environment", False)
+        assert window.variable == "CLAUDE_CODE_AUTO_COMPACT_WINDOW"
+
+    def test_an_input_shows_what_holds_without_it(self) -> None:
+        layers = Layers(own="session", team={"auto_compact_pct": 80}, session={"auto_compact_pct": 70})
+        form = PolicyForm(layers=layers)
+        assert 'placeholder="80"' in str(form["auto_compact_pct"])
+        assert "not overridden (yes)" in str(form["auto_compact_enabled"])
+
+    def test_inputs_carry_the_bounds_of_the_table(self) -> None:
+        field = str(PolicyForm(layers=TEAM)["auto_compact_pct"])
+        for part in ('type="number"', 'min="1"', 'max="100"', 'step="1"', "id_policy-auto_compact_pct_helptext"):
+            assert part in field
+        assert 'step="any"' in str(PolicyForm(layers=TEAM)["least_freed_share"])
+
+
+class TestReading:
+    @pytest.mark.parametrize(
+        ("name", "text", "value"),
+        [
+            ("auto_compact_pct", " 80 ", 80),
+            ("least_freed_share", "0.25", 0.25),
+            ("auto_compact_enabled", "yes", True),
+            ("auto_compact_enabled", "no", False),
+            ("cache_edit_dialect", "cache_edits", "cache_edits"),
+            ("compactable_tools", "a: yes\r\nmcp__x:y: no", {"a": True, "mcp__x:y": False}),
+            ("compactable_tools", '{"mcp__*": true}', {"mcp__*": True}),
+            ("auto_compact_pct", "", None),
+            ("compactable_tools", " ", None),
+        ],
+    )
+    def test_each_kind_becomes_its_own_type(self, name: str, text: str, value: object) -> None:
+        form = filled(**{name: text})
+        assert form.is_valid()
+        assert form.cleaned_data[name] == value
+        assert type(form.cleaned_data[name]) is type(value)
+
+    @pytest.mark.parametrize(
+        ("name", "text", "words"),
+        [
+            ("auto_compact_pct", "0", "auto_compact_pct=0: allowed is 1 to 100"),
+            ("auto_compact_pct", "80.5", "auto_compact_pct='80.5': a whole number is needed"),
+            ("auto_compact_pct", "many", "auto_compact_pct='many': a whole number is needed"),
+            ("auto_compact_pct", "9" * 5_000, "a whole number is needed"),
+            ("context_window", "-1", "context_window=-1: allowed is 1000 to 10000000"),
+            ("extract_repeat_gain", "inf", "extract_repeat_gain='inf': a number is needed"),
+            ("extract_repeat_gain", "nan", "extract_repeat_gain="),
+            ("auto_compact_enabled", "maybe", "auto_compact_enabled='maybe': allowed is true or false"),
+            ("cache_edit_dialect", "other", "cache_edit_dialect='other': allowed is one of context_management"),
+            ("compactable_tools", "mcp__x yes", "'mcp__x yes': allowed is a tool or pattern, a colon, yes or no"),
+            ("compactable_tools", ": yes", "': yes': allowed is a tool or pattern"),
+            ("compactable_tools", "a: yes\na: no", "'a': yes and no at once"),
+            ("compactable_tools", "{", "no JSON object"),
+            ("compactable_tools", '{"a": 1}', "compactable_tools.a=1: allowed is"),
+            ("compactable_tools", "[" * 100_000, "allowed is a tool or pattern"),
+            ("compactable_tools", '{"a":' * 100_000, "no JSON object"),
+            ("compactable_tools", "x" * 300 + ": yes", "allowed is an object of tool names"),
+        ],
+    )
+    def test_bad_values_are_refused_beside_their_field(self, name: str, text: str, words: str) -> None:
+        form = filled(**{name: text, "breaker_failures": "5"})
+        assert not form.is_valid()
+        assert list(form.errors) == [name]
+        assert any(words in error for error in form.errors[name]), form.errors[name]
+        assert [row.name for row in form.problems()] == [name]
+
+    def test_changes_are_only_what_becomes_another(self) -> None:
+        stored = {"auto_compact_pct": 80, "breaker_failures": 4, "nonsense": 1}
+        form = filled(
+            Layers(own="session", team={}, session=stored), auto_compact_pct="80", warning_buffer_tokens="30000"
+        )
+        assert form.is_valid()
+        assert form.changes() == {"breaker_failures": None, "warning_buffer_tokens": 30_000, "nonsense": None}
+
+    def test_a_stored_value_that_is_not_allowed_is_shown_and_refused_again(self) -> None:
+        layers = Layers(own="team", team={"auto_compact_pct": 500})
+        assert 'value="500"' in str(PolicyForm(layers=layers)["auto_compact_pct"])
+        assert not filled(layers, auto_compact_pct="500").is_valid()
+
+    def test_values_are_written_for_people(self) -> None:
+        assert [shown(one) for one in (13_000, 0.05, True, None, {"a": True, "b": False})] == [
+            "13,000",
+            "0.05",
+            "yes",
+            "not set",
+            "yes: a; no: b",
+        ]
+
+
+class TestSessionPage:
+    def path(self, session: Session) -> str:
+        return f"/admin/sessions_app/session/{session.pk}/policy/"
+
+    def save(self, world: World, who: str, **figures: str) -> Any:
+        form = {f"policy-{name}": value for name, value in figures.items()}
+        return world.clients[who].post(self.path(world.session), form, follow=True)
+
+    def test_is_linked_from_the_history_with_how_many_are_set(self, world: World) -> None:
+        assert f'href="{self.path(world.session)}"' in world.page("vic", history(world.session))
+        actions.update_session(session=world.session, values={"policy_overrides": {"auto_compact_pct": 70}})
+        assert "1 overridden" in world.page("vic", history(world.session))
+
+    def test_saves_and_says_what(self, world: World) -> None:
+        world.team.policy_overrides = {"auto_compact_pct": 80}
+        world.team.save()
+        answer = self.save(world, "mia", auto_compact_pct="70", breaker_failures="5")
+        assert "Saved: auto_compact_pct, breaker_failures." in answer.content.decode()
+        world.session.refresh_from_db()
+        assert world.session.policy_overrides == {"auto_compact_pct": 70, "breaker_failures": 5}
+        answer = self.save(world, "mia", breaker_failures="5")
+        assert "Saved: auto_compact_pct." in answer.content.decode()
+        world.session.refresh_from_db()
+        assert world.session.policy_overrides == {"breaker_failures": 5}
+        assert "Nothing was changed" in self.save(world, "mia", breaker_failures="5").content.decode()
+
+    def test_refuses_and_keeps_the_inputs(self, world: World) -> None:
+        shown_again = self.save(world, "root", auto_compact_pct="101", breaker_failures="5").content.decode()
+        assert "auto_compact_pct=101: allowed is 1 to 100" in shown_again
+        assert 'aria-invalid="true"' in shown_again
+        assert 'name="policy-breaker_failures" value="5"' in shown_again
+        world.session.refresh_from_db()
+        assert world.session.policy_overrides == {}
+
+    def test_a_viewer_reads_and_changes_nothing(self, world: World) -> None:
+        shown_page = world.page("vic", self.path(world.session))
+        assert "<code>auto_compact_pct</code>" in shown_page
+        assert 'name="policy-' not in shown_page
+        assert self.save(world, "vic", auto_compact_pct="70").status_code == 403
+        world.session.refresh_from_db()
+        assert world.session.policy_overrides == {}
+
+    def test_is_not_found_by_another_team(self, world: World) -> None:
+        assert world.get("charlie", self.path(world.session)).status_code == 404
+        assert self.save(world, "charlie", auto_compact_pct="70").status_code == 404
+
+    def test_needs_the_token(self, world: World) -> None:
+        client = Client(enforce_csrf_checks=True)
+        client.cookies = world.clients["root"].cookies
+        assert client.post(self.path(world.session), {"policy-auto_compact_pct": "70"}).status_code == 403
+
+    def test_hostile_input_is_text(self, world: World) -> None:
+        evil = '"><script>alert(1)</script>'
+        shown_again = self.save(world, "root", compactable_tools=evil, auto_compact_pct=evil).content.decode()
+        assert "<script>alert" not in shown_again
+
+    def test_costs_two_queries(self, world: World, django_assert_num_queries: Any) -> None:
+        with django_assert_num_queries(2):  # user, session with team and breaker
+            world.page("root", self.path(world.session))

@@ -1,0 +1,60 @@
+"""GET sessions/{id}/decisions/."""
+
+from __future__ import annotations
+
+from compaction_app.models import Decision
+from tests.api.queries import assert_same_count, queries_of
+from tests.cast import Api, Cast
+from tests.factories import make_session
+from tests.pressure import almost_full, answer
+
+
+class TestDecisions:
+    def test_it_works(self, api: Api, cast: Cast) -> None:
+        session = almost_full(cast.alices_team)
+        answer(session, "x")
+        run = answer(session).run
+        assert run is not None
+        body = api.read(f"sessions/{session.uuid}/decisions/").json()
+        assert list(body) == ["results", "next", "previous"]
+        newest, first = body["results"]
+        assert newest == {
+            "moment": "append",
+            "at": "2026-11-03T09:00:00Z",
+            "position": session.last_position,
+            "context_tokens": session.context_tokens,
+            "source": "estimate",
+            "level": "auto_compact",
+            "warning_threshold": 8_000,
+            "error_threshold": 9_000,
+            "auto_compact_threshold": 10_000,
+            "outcome": "requested",
+            "why": f"{session.context_tokens:,} tokens; the threshold of 10,000 is reached",
+            "applied": [],
+            "run": str(run.uuid),
+        }
+        assert (first["outcome"], first["run"]) == ("below_threshold", None)
+
+    def test_it_is_the_sessions_own(self, api: Api, cast: Cast) -> None:
+        answer(almost_full(cast.alices_team))
+        other = make_session(cast.alices_team)
+        assert api.read(f"sessions/{other.uuid}/decisions/").json()["results"] == []
+
+    def test_pages_and_queries(self, api: Api, cast: Cast) -> None:
+        """key, session, decisions with their runs: whatever their number."""
+        session = almost_full(cast.alices_team)
+        run = answer(session).run
+        counts = []
+        for number in (3, 60):
+            kept = Decision.objects.get(pk=Decision.objects.order_by("pk")[0].pk)
+            Decision.objects.bulk_create(_copy(kept, position=n, run=run) for n in range(number))
+            counts.append(queries_of(lambda: api.read(f"sessions/{session.uuid}/decisions/")))
+        assert_same_count(*counts, most=3)
+        page = api.read(f"sessions/{session.uuid}/decisions/", page_size=60).json()
+        assert [row["position"] for row in page["results"]] == list(range(59, -1, -1))
+        assert len(api.read(page["next"]).json()["results"]) == 4
+
+
+def _copy(kept: Decision, **changed: object) -> Decision:
+    names = [field.attname for field in Decision._meta.concrete_fields if field.name not in ("id", *changed)]
+    return Decision(**{name: getattr(kept, name) for name in names}, **changed)
