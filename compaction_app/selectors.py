@@ -16,10 +16,11 @@ from compaction_app.models.decisions import DecisionQuerySet
 from compaction_app.models.runs import RunQuerySet
 from sessions_app import selectors as transcripts
 from sessions_app.catalog import TokenizerFamily, WindowSource, tokenizer_family
+from sessions_app.figures import ToolTable, bounds
 from sessions_app.models import CompactBoundary, Session, Team
 from sessions_app.models.boundaries import BoundaryQuerySet
 from sessions_app.models.sessions import SessionQuerySet
-from sessions_app.policy import ResolvedPolicy
+from sessions_app.policy import FIGURES, ResolvedPolicy
 from sessions_app.transcript import edits
 from sessions_app.transcript.analysis import ContextAnalyzer
 from sessions_app.transcript.request import MessagesRequest, build_request
@@ -150,6 +151,51 @@ def token_state(*, session: Session) -> TokenState:
         auto_compact_enabled=resolved.policy.auto_compact_enabled and resolved.policy.compaction_enabled,
         origins=dict(resolved.origins),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class FigureRow:
+    """One figure as it holds for a session; values as JSON has them."""
+
+    name: str
+    value: Any
+    default: Any
+    origin: str
+    unit: str
+    allowed: str
+    variable: str | None
+    overridable: bool
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyTable:
+    figures: tuple[FigureRow, ...]
+    ignored: tuple[str, ...]
+
+
+def policy_table(*, session: Session) -> PolicyTable:
+    """Every figure that holds for the session (with its team loaded), and who set it."""
+    resolved = transcripts.effective_policy(team=session.team, session=session)
+    rows = (
+        FigureRow(
+            name=name,
+            value=_as_json(getattr(resolved.policy, name)),
+            default=_as_json(figure.default),
+            origin=resolved.origin(name),
+            unit=figure.metadata["unit"],
+            allowed=bounds(figure.metadata),
+            variable=figure.metadata["env"].lstrip("!") or None,
+            overridable=not figure.metadata["service"],
+            meaning=figure.metadata["meaning"],
+        )
+        for name, figure in FIGURES.items()
+    )
+    return PolicyTable(figures=tuple(rows), ignored=resolved.ignored)
+
+
+def _as_json(value: Any) -> Any:
+    return value.as_json() if isinstance(value, ToolTable) else value
 
 
 @dataclass(frozen=True, slots=True)

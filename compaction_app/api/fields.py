@@ -165,6 +165,26 @@ class Figure(Json):
             raise ValidationError(str(error)[:500]) from None
 
 
+@extend_schema_field(OpenApiTypes.OBJECT)
+class Figures(Json):
+    """Figures of the policy table by name, each checked by the table; null clears one."""
+
+    default_error_messages = {"invalid": 'An object is needed, such as {{"time_based_idle_ms": 600000}}.'}
+
+    def to_internal_value(self, data: Any) -> Any:
+        if not isinstance(data, dict):
+            self.fail("invalid")
+        found, problems = {}, {}
+        for name, value in data.items():
+            try:
+                found[name] = None if value is None and name in policy.FIGURES else policy.check(name=name, value=value)
+            except PolicyError as error:
+                problems[name[:100]] = [str(error)[:500]]
+        if problems:
+            raise ValidationError(problems)
+        return found
+
+
 @extend_schema_field(OpenApiTypes.INT)
 class WholeFigure(Figure):
     pass

@@ -16,6 +16,7 @@ from compaction_app.api.base import ApiView
 from compaction_app.api.fields import (
     Blocks,
     Described,
+    Figures,
     Json,
     JsonObject,
     JsonObjects,
@@ -67,7 +68,13 @@ class SessionChange(StrictSerializer):
     context_window = WholeFigure(help_text="Context window in tokens, in place of the model's own.")
     auto_compact_enabled = SwitchFigure(help_text="Whether compaction may start by itself.")
     auto_compact_pct = WholeFigure(
-        help_text="Automatic threshold as a percentage (0 to 100) of the effective window; can only lower it."
+        help_text="Automatic threshold as a percentage (1 to 100) of the effective window; can only lower it."
+    )
+    policy_overrides = Figures(
+        required=False,
+        allow_null=True,
+        help_text="Any figures of the policy table by name, these three included; null clears one, what is not named "
+        "stays.",
     )
 
 
@@ -107,6 +114,7 @@ class SessionRow(Described, serializers.ModelSerializer[Session]):
         "context_window": "Override in tokens; null: not overridden.",
         "auto_compact_enabled": "Override; null: not overridden.",
         "auto_compact_pct": "Override in percent of the effective window; null: not overridden.",
+        "policy_overrides": "All figures that this session overrides, by name; `policy/` tells what each means.",
         "source": "`api`, or the format of the transcript that was imported.",
         "created_at": "When it was made here.",
         "updated_at": "When it last changed.",
@@ -127,6 +135,7 @@ class SessionRow(Described, serializers.ModelSerializer[Session]):
     context_window = WholeFigure(source="policy_overrides.context_window", default=None, read_only=True)
     auto_compact_enabled = SwitchFigure(source="policy_overrides.auto_compact_enabled", default=None, read_only=True)
     auto_compact_pct = WholeFigure(source="policy_overrides.auto_compact_pct", default=None, read_only=True)
+    policy_overrides = JsonObject(read_only=True)
     message_count = serializers.IntegerField(source="last_position", read_only=True)
     breaker_open = serializers.SerializerMethodField()
 
@@ -141,6 +150,7 @@ class SessionRow(Described, serializers.ModelSerializer[Session]):
             "parent",
             "metadata",
             *FIGURES,
+            "policy_overrides",
             "source",
             "created_at",
             "updated_at",
@@ -169,8 +179,9 @@ class SessionDetail(SessionRow):
 
 def session_values(given: dict[str, Any]) -> dict[str, Any]:
     """Columns for the fields given, nulls as empty values; figures together as overrides, null to clear one."""
-    values = {name: EMPTY.get(name) if value is None else value for name, value in given.items() if name not in FIGURES}
-    figures = {name: given[name] for name in FIGURES if name in given}
+    figures = {**(given.get("policy_overrides") or {}), **{name: given[name] for name in FIGURES if name in given}}
+    columns = [name for name in given if name not in FIGURES and name != "policy_overrides"]
+    values = {name: EMPTY.get(name) if given[name] is None else given[name] for name in columns}
     if figures:
         values["policy_overrides"] = figures
     return values

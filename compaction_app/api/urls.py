@@ -14,6 +14,7 @@ from compaction_app.api.context import ContextView
 from compaction_app.api.decisions import DecisionsView
 from compaction_app.api.errors import UnknownUrl
 from compaction_app.api.messages import MessagesView
+from compaction_app.api.policy import PolicyView
 from compaction_app.api.prepare import PrepareView
 from compaction_app.api.runs import RunsView, RunView
 from compaction_app.api.sessions import SessionsView, SessionView
@@ -26,6 +27,7 @@ v1 = [
     path("sessions/<uuid:session_id>/", SessionView.as_view()),
     path("sessions/<uuid:session_id>/messages/", MessagesView.as_view()),
     path("sessions/<uuid:session_id>/context/", ContextView.as_view()),
+    path("sessions/<uuid:session_id>/policy/", PolicyView.as_view()),
     path("sessions/<uuid:session_id>/prepare/", PrepareView.as_view()),
     path("sessions/<uuid:session_id>/token-state/", TokenStateView.as_view()),
     path("sessions/<uuid:session_id>/reset-breaker/", ResetBreakerView.as_view()),

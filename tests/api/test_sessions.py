@@ -22,6 +22,7 @@ FIELDS = {
     "context_window",
     "auto_compact_enabled",
     "auto_compact_pct",
+    "policy_overrides",
     "source",
     "created_at",
     "updated_at",
