@@ -14,7 +14,7 @@ from compaction_app import selectors
 from compaction_app.api.base import ApiView
 from compaction_app.api.fields import Described, JsonObject
 from sessions_app.models import Attachment, CompactBoundary
-from sessions_app.models.boundaries import KIND_CHOICES
+from sessions_app.models.boundaries import CLEARING_CHOICES, KIND_CHOICES
 
 
 class AttachmentBody(Described, serializers.ModelSerializer[Attachment]):
@@ -43,6 +43,16 @@ class PreservedBody(serializers.Serializer[Any]):
     tail = serializers.CharField(source="tail_uuid", help_text="Last message kept.")
 
 
+class ClearedBody(serializers.Serializer[Any]):
+    """A tool result that the boundary clears."""
+
+    tool_use_id = serializers.CharField(help_text="Of its call.")
+    tool = serializers.CharField(help_text="The tool's name.")
+    position = serializers.IntegerField(help_text="Of the message that holds it, where it can still be read.")
+    tokens_freed = serializers.IntegerField(help_text="What clearing it saves, estimated.")
+    reason = serializers.CharField(help_text="Why it was cleared.")
+
+
 class BoundaryBody(Described, serializers.ModelSerializer[CompactBoundary]):
     meanings = {
         "id": "The boundary's id.",
@@ -58,7 +68,10 @@ class BoundaryBody(Described, serializers.ModelSerializer[CompactBoundary]):
         "instructions": "What the summary was to mind.",
         "preserved": "What stays verbatim; null where nothing does.",
         "attachments": "State restored after the summary.",
-        "cleared_tool_use_ids": "Calls whose results are shown as a placeholder.",
+        "cleared_tool_use_ids": "Calls whose results the model does not see any more.",
+        "cleared_results": "The same with tool, place, tokens and reason; empty for imported boundaries.",
+        "clearing": "`placeholder`: sent as a placeholder; `api_edit`: sent whole, with edits that the API applies.",
+        "why": "What a clearing did and why, in words; empty for summaries.",
         "created_at": "When it was written.",
         "reverted_at": "When it was taken back; null while it holds.",
         "run": "The run that wrote it; null where it was imported.",
@@ -71,6 +84,8 @@ class BoundaryBody(Described, serializers.ModelSerializer[CompactBoundary]):
     preserved = serializers.SerializerMethodField()
     attachments = AttachmentBody(many=True, read_only=True)
     cleared_tool_use_ids = serializers.ListField(child=serializers.CharField(), read_only=True)
+    cleared_results = ClearedBody(many=True, read_only=True)
+    clearing = serializers.SerializerMethodField()
     run = serializers.UUIDField(source="run.uuid", default=None, read_only=True, allow_null=True)
 
     class Meta:
@@ -90,11 +105,18 @@ class BoundaryBody(Described, serializers.ModelSerializer[CompactBoundary]):
             "preserved",
             "attachments",
             "cleared_tool_use_ids",
+            "cleared_results",
+            "clearing",
+            "why",
             "created_at",
             "reverted_at",
             "run",
         )
         read_only_fields = fields
+
+    @extend_schema_field(serializers.ChoiceField(choices=CLEARING_CHOICES, allow_null=True))
+    def get_clearing(self, boundary: CompactBoundary) -> str | None:
+        return boundary.clearing if boundary.cleared_tool_use_ids else None
 
     @extend_schema_field(PreservedBody(allow_null=True))
     def get_preserved(self, boundary: CompactBoundary) -> Any:
