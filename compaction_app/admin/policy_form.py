@@ -268,7 +268,8 @@ def input_text(value: object) -> str:
     if isinstance(value, bool):
         return YES if value else NO
     if isinstance(value, Mapping):
-        return "\n".join(f"{rule}: {input_text(answer)}" for rule, answer in value.items())
+        # Sorted: the databases do not all keep the order of an object's keys.
+        return "\n".join(f"{rule}: {input_text(answer)}" for rule, answer in sorted(value.items()))
     return str(value)
 
 

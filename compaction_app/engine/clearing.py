@@ -28,7 +28,8 @@ def cleared_step(
 ) -> Step:
     """A step that clears the results `old`: a microcompact boundary, each id with its reason and what it frees."""
     freed = sum(result.tokens_freed for result in old)
-    why = f"{reason}; {len(old)} results of {_tools(old)} cleared, about {freed:,} tokens freed; the newest {keep} stay"
+    count = f"{len(old)} result{'' if len(old) == 1 else 's'} of {_tools(old)}"
+    why = f"{reason}; {count} cleared, about {freed:,} tokens freed; the newest {keep} stay"
     draft = BoundaryDraft(
         kind=BoundaryKind.MICROCOMPACT,
         covers_to=old[-1].position,

@@ -72,7 +72,7 @@ def _parts(report: Report) -> Iterator[str]:
     yield from (f"  {found.count:,} {name}: {found.tokens:,} tokens" for name, found in counted if found.count)
     cleared = report.cleared
     if cleared.count:
-        yield f"  {cleared.count:,} results are cleared; in full they would take {cleared.tokens:,} tokens"
+        yield f"  results cleared: {cleared.count:,}; in full they would take {cleared.tokens:,} tokens"
 
 
 def _sum(report: Report) -> float:

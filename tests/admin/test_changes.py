@@ -119,7 +119,7 @@ class TestTeams:
         shown = world.page("root", f"/admin/sessions_app/team/{world.team.pk}/change/")
         assert 'name="policy-auto_compact_pct" value="80"' in shown
         assert '<option value="no" selected>no</option>' in shown
-        assert "mcp__*: yes\nAgent: no</textarea>" in shown
+        assert "Agent: no\nmcp__*: yes</textarea>" in shown
 
     def test_an_empty_input_takes_an_override_back(self, world: World) -> None:
         world.team.policy_overrides = {"auto_compact_pct": 80}
