@@ -17,6 +17,7 @@ from kombu.exceptions import OperationalError
 from compaction_app import tasks
 from compaction_app.engine.decision import Outcome
 from compaction_app.models import CompactionRun, Decision
+from compaction_app.selectors import PreparedContext, prepared_context
 from compaction_app.services import breaker, catalog, clearing, decisions, runs
 from compaction_app.services.clearing import Applied
 from compaction_app.services.runs import ActiveRun, ProgressListener
@@ -33,6 +34,7 @@ __all__ = [
     "ImportRefused",
     "IncomingMessage",
     "NothingToCompact",
+    "Prepared",
     "Turn",
     "UuidConflict",
     "append_turn",
@@ -70,6 +72,14 @@ class Turn:
     messages: tuple[Message, ...]
     duplicates: tuple[str, ...]
     run: CompactionRun | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What the light links did, in their order, and what to send to the model now."""
+
+    applied: tuple[Applied, ...]
+    context: PreparedContext
 
 
 def authenticate(*, key: str, now: datetime) -> Any:
@@ -127,8 +137,8 @@ def reset_breaker(*, session: Session, now: datetime, by: Any = None) -> bool:
     return breaker.reset(session=session, now=now, by=by)
 
 
-def prepare(*, session: Session, now: datetime) -> list[Applied]:
-    """Run the light links as of now, before a call of the model; what each did, or why it passed.
+def prepare(*, session: Session, now: datetime) -> Prepared:
+    """Run the light links as of now, before a call of the model: what each did, or why it passed, and what to send.
 
     `session` (with its team loaded) is refreshed by what was done. No model is called. While a run is active nothing is
     cleared: it would change what the run is reading (decision 8).
@@ -148,7 +158,10 @@ def prepare(*, session: Session, now: datetime) -> list[Applied]:
     decisions.record(
         session=session, moment=Decision.Moment.PREPARE, outcome=outcome, why=why, now=now, applied=applied
     )
-    return applied
+    context = prepared_context(session=session)
+    if context.has_edits:
+        clearing.note_edits_handed_out(session=session)
+    return Prepared(applied=tuple(applied), context=context)
 
 
 def import_file(

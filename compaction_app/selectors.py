@@ -235,12 +235,16 @@ def _context(*, request: MessagesRequest, view: ContextView, tokens: int) -> Con
 
 @dataclass(frozen=True, slots=True)
 class PreparedContext:
-    """A context together with the edits that the API is to apply to it: one of the two dialects, or none."""
+    """A context together with the edits that the API is to apply to it: in one of the two dialects, or none."""
 
     context: Context
     context_management: Mapping[str, Any]
     cache_edits: Mapping[str, Any]
     betas: tuple[str, ...]
+
+    @property
+    def has_edits(self) -> bool:
+        return bool(self.context_management or self.cache_edits)
 
 
 def prepared_context(*, session: Session) -> PreparedContext:

@@ -218,6 +218,13 @@ class Policy:
         2.5, service=True, unit="factor", low=1, high=10, meaning="most of billed / estimated that is believed"
     )
 
+    old_context_share: float = _figure(
+        0.15,
+        unit="share",
+        low=0,
+        service=True,
+        meaning="how far apart the contexts before and after a boundary must lie to tell whose a later usage is",
+    )
     largest_overhead_tokens: int = _figure(
         60_000,
         unit="tokens",

@@ -59,14 +59,13 @@ class PrepareView(ApiView):
     def post(self, request: Request, session_id: UUID) -> Response:
         session = self.session(session_id)
         self.body(NoFields)
-        applied = actions.prepare(session=session, now=timezone.now())
-        prepared = selectors.prepared_context(session=session)
+        prepared = actions.prepare(session=session, now=timezone.now())
         answer = {
-            **_fields(prepared.context),
-            "context_management": prepared.context_management or None,
-            "cache_edits": prepared.cache_edits or None,
-            "betas": prepared.betas,
-            "applied": applied,
+            **_fields(prepared.context.context),
+            "context_management": prepared.context.context_management or None,
+            "cache_edits": prepared.context.cache_edits or None,
+            "betas": prepared.context.betas,
+            "applied": prepared.applied,
         }
         return Response(PreparedBody(answer).data)
 

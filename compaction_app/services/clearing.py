@@ -119,6 +119,13 @@ def _told(link: str, step: Step, boundary: CompactBoundary | None) -> Applied:
     )
 
 
+def note_edits_handed_out(*, session: Session) -> None:
+    """A client was given edits: its next usage tells whether they worked (services/accounting.py). Written once."""
+    if not session.edits_handed_out:
+        Session.objects.filter(pk=session.pk).update(edits_handed_out=True)
+        session.edits_handed_out = True
+
+
 def tell_cleared(
     *, boundary: CompactBoundary, session: Session, now: datetime, run: CompactionRun | None = None
 ) -> None:

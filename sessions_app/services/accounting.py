@@ -39,10 +39,14 @@ def count_appended(*, session: Session, rows: Sequence[Message], rewound: bool, 
 
 def _begin_anew(*, session: Session, rows: Sequence[Message]) -> None:
     """After a rewind: what the view shows without the new rows (which are stored already), and no usage to rest on."""
+    session.edits_handed_out = False
     view, fresh = selectors.context_view(session=session), [row for row in rows if _is_shown(row)]
     session.view_tokens = view.tokens - sum(row.tokens for row in fresh)
     session.view_bytes = view.content_bytes - sum(row.content_bytes for row in fresh)
     session.anchor = None
+    head = view.boundary
+    session.compacted_from_tokens = head.tokens_before if head else 0
+    session.compacted_view_tokens = min(session.compacted_view_tokens, session.view_tokens) if head else 0
 
 
 def _is_shown(row: Message) -> bool:
@@ -79,12 +83,7 @@ def recount_cleared(*, session: Session, view: ContextView) -> None:
 
 def settle(*, session: Session) -> None:
     """Size, what it rests on, and level, from the counters. Reads the team's figures: no query where it is loaded."""
-    tokens, source = context_tokens(
-        anchor=_anchor(session),
-        view_tokens=session.view_tokens,
-        overhead_tokens=session.overhead_tokens,
-        ratio=_ratio(session),
-    )
+    tokens, source = _size(session)
     session.context_tokens, session.context_source = tokens, source
     policy = selectors.effective_policy(team=session.team, session=session).policy
     window = window_of(policy=policy, model=selectors.model_limits(model=session.model))
@@ -95,6 +94,16 @@ def settle(*, session: Session) -> None:
         context_bytes=session.view_bytes,
     )
     session.level = state.level.value
+
+
+def _size(session: Session) -> tuple[int, str]:
+    """Tokens of the context that would be sent now, and what that rests on."""
+    return context_tokens(
+        anchor=_anchor(session),
+        view_tokens=session.view_tokens,
+        overhead_tokens=session.overhead_tokens,
+        ratio=_ratio(session),
+    )
 
 
 def _anchor(session: Session) -> UsageAnchor:
@@ -112,6 +121,8 @@ def _ratio(session: Session) -> float:
 
 def _count_row(*, session: Session, row: Message) -> None:
     usage = Usage.from_json(row.usage) if row.role == Role.ASSISTANT else None
+    if usage and _is_of_the_old_context(session=session, prompt_tokens=usage.prompt_tokens):
+        usage = None
     before = _anchor(session)
     anchor = before.after(
         position=row.position,
@@ -127,6 +138,21 @@ def _count_row(*, session: Session, row: Message) -> None:
     _keep_anchor(session=session, anchor=anchor)
     session.view_tokens += row.tokens
     session.view_bytes += row.content_bytes
+
+
+def _is_of_the_old_context(*, session: Session, prompt_tokens: int) -> bool:
+    """Whether a usage that comes after a boundary is of the context before it (known failure T11).
+
+    A request that was under way when the boundary was written was made from that context, and a client that only
+    records goes on with it for good. The prompt tells: nearer to what the context would have grown to than to what is
+    shown, where the two lie apart. What counts here is the context that would be sent now. Where a client was given
+    edits for the API, its next usage tells whether they worked, and is believed.
+    """
+    if not session.compacted_from_tokens or session.edits_handed_out:
+        return False
+    grown = session.compacted_from_tokens + session.view_tokens - session.compacted_view_tokens
+    shown, _ = _size(session)
+    return grown > (1 + FIGURES.old_context_share) * shown and 2 * prompt_tokens > grown + shown
 
 
 def _calibrate(*, session: Session, model: str, before: UsageAnchor, prompt_tokens: int) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from django.utils import timezone
 
 from compaction_app import actions
-from compaction_app.selectors import prepared_context, token_state
+from compaction_app.selectors import token_state
 from sessions_app import selectors
 from sessions_app.models import Session
 from sessions_app.services.boundaries import commit_boundary
@@ -43,8 +43,7 @@ def read_context(session: Session, number: int) -> object:
 
 def prepare(session: Session, number: int) -> object:
     fresh = Session.objects.select_related("team").get(pk=session.pk)
-    actions.prepare(session=fresh, now=timezone.now())
-    return prepared_context(session=fresh)
+    return actions.prepare(session=fresh, now=timezone.now())
 
 
 def read_token_state(session: Session, number: int) -> object:

@@ -100,7 +100,7 @@ class TestRaces:
         """Between one's look and its writing another one clears the same results."""
         session = Session.objects.select_related("team").get(pk=cold_session().pk)
         before_commit(monkeypatch, lambda: clearing.apply_light_links(session=reread(session), now=timezone.now()))
-        applied = actions.prepare(session=session, now=timezone.now())
+        applied = actions.prepare(session=session, now=timezone.now()).applied
         assert kinds(session) == ["microcompact"]
         assert [step.ran for step in applied] == [False, False]
 

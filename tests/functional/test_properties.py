@@ -180,7 +180,7 @@ def test_clearing_never_costs_tokens_nor_validity_and_can_be_undone(
         session = Session.objects.select_related("team").get(pk=session.pk)
         history, before, requests = stored(session), session.context_tokens, both_requests(session)
         shown = selectors.context_view(session=session).tokens
-        applied = actions.prepare(session=session, now=said + timedelta(seconds=3_600 if is_cold else 0))
+        applied = actions.prepare(session=session, now=said + timedelta(seconds=3_600 if is_cold else 0)).applied
         assert stored(session) == history
         after = selectors.context_view(session=session).tokens
         assert session.view_tokens == after <= shown

@@ -397,6 +397,79 @@ class TestBytes:
                 assert session.view_bytes == view.content_bytes
 
 
+class TestUsageOfTheOldContext:
+    """Known failure T11: a usage that comes after a compaction need not be of the context that it left."""
+
+    def compacted(self) -> Session:
+        session = make_session()
+        append(session, *turns(20, size=20_000), assistant("", message_id="before", usage=usage(170_000)))
+        compact(session, covers_to=72)
+        assert session.context_tokens < 60_000
+        return session
+
+    def test_a_response_that_was_under_way_does_not_anchor(self) -> None:
+        session = self.compacted()
+        size = session.context_tokens
+        [row] = append(session, assistant("so", message_id="late", usage=usage(172_000)))
+        assert (session.context_tokens, session.context_source) == (size + row.tokens, "estimate")
+        assert session.level == "ok"
+
+    def test_nor_does_a_client_that_goes_on_without_it(self) -> None:
+        session = self.compacted()
+        prompt = 172_000
+        for number in range(5):
+            rows = append(
+                session, assistant(f"so {number}", message_id=f"l{number}", usage=usage(prompt)), user(WORDS * 300)
+            )
+            prompt += sum(row.tokens for row in rows)
+            assert session.level == "ok"
+        assert session.context_source == "estimate"
+
+    def test_one_of_the_new_context_does(self) -> None:
+        session = self.compacted()
+        overhead = session.overhead_tokens
+        append(session, assistant("so", message_id="new", usage=usage(session.context_tokens + 8_000)))
+        assert session.anchor["position"] == session.last_position
+        assert session.overhead_tokens <= overhead + 8_000
+
+    def test_a_client_that_comes_back_to_it_is_measured_again(self) -> None:
+        session = self.compacted()
+        append(session, assistant("so", message_id="late", usage=usage(172_000)))
+        expected = session.context_tokens
+        append(session, assistant("", message_id="new", usage=usage(expected)))
+        assert (session.context_source, session.context_tokens) == ("usage", expected + 1)
+
+    def test_nor_after_a_clearing_by_edits_that_nobody_was_given(self) -> None:
+        for handed_out, told in ((False, "usage+estimate"), (True, "usage")):
+            session = make_session()
+            append(session, *turns(20, size=20_000), assistant("", message_id="before", usage=usage(170_000)))
+            ids = tuple(f"c{number}" for number in range(15))
+            commit_boundary(
+                session_id=session.pk,
+                draft=BoundaryDraft(
+                    kind=BoundaryKind.MICROCOMPACT,
+                    covers_to=59,
+                    cleared_tool_use_ids=ids,
+                    clearing=Clearing.API_EDIT,
+                ),
+                trigger="auto",
+                expected_head_id=None,
+                as_of=session.last_position,
+                tokens_before=session.context_tokens,
+                now=NOW,
+            )
+            Session.objects.update(edits_handed_out=handed_out)
+            append(session, user("go"), assistant("", message_id="late", usage=usage(172_000)))
+            assert session.context_source == told
+            assert (session.level == "auto_compact") is handed_out
+
+    def test_without_a_compaction_every_usage_counts(self) -> None:
+        session = make_session()
+        append(session, user("go"), assistant("ok", message_id="m", usage=usage(150_000)))
+        append(session, user("go"), assistant("", message_id="n", usage=usage(20_000)))
+        assert session.context_tokens == 20_001
+
+
 class TestFixedOverhead:
     """What makes a threshold unreachable: not a usage that says that its client did not give the history."""
 
