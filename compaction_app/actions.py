@@ -15,7 +15,7 @@ from django.db.models import QuerySet
 from kombu.exceptions import OperationalError
 
 from compaction_app import tasks
-from compaction_app.engine.decision import Outcome
+from compaction_app.engine.decision import Outcome, switched_off
 from compaction_app.models import CompactionRun, Decision
 from compaction_app.selectors import PreparedContext, prepared_context
 from compaction_app.services import breaker, catalog, clearing, decisions, runs
@@ -143,25 +143,28 @@ def prepare(*, session: Session, now: datetime) -> Prepared:
     `session` (with its team loaded) is refreshed by what was done. No model is called. While a run is active nothing is
     cleared: it would change what the run is reading (decision 8).
     """
-    policy = selectors.effective_policy(team=session.team, session=session).policy
+    resolved = selectors.effective_policy(team=session.team, session=session)
     active = CompactionRun.objects.filter(session=session).active().first()
-    if not policy.compaction_enabled:
-        outcome = Outcome.COMPACTION_DISABLED
-        applied = clearing.skip_light_links(why="compaction is switched off (compaction_enabled)")
+    if off := switched_off(resolved=resolved, automatic=False):
+        outcome, links = Outcome.COMPACTION_DISABLED, clearing.skip_light_links(why=off)
     elif active is not None:
-        outcome = Outcome.ACTIVE_RUN
-        applied = clearing.skip_light_links(why=f"run {active.uuid} is {active.status}: its links decide")
+        why = f"run {active.uuid} is {active.status}: its links decide"
+        outcome, links = Outcome.ACTIVE_RUN, clearing.skip_light_links(why=why)
     else:
-        applied = clearing.apply_light_links(session=session, now=now)
-        outcome = Outcome.APPLIED if any(step.ran for step in applied) else Outcome.NOTHING_TO_CLEAR
-    why = "; ".join(f"{step.link}: {step.why}" for step in applied)
+        links = clearing.apply_light_links(session=session, now=now)
+        outcome = Outcome.APPLIED if any(step.ran for step in links.applied) else Outcome.NOTHING_TO_CLEAR
     decisions.record(
-        session=session, moment=Decision.Moment.PREPARE, outcome=outcome, why=why, now=now, applied=applied
+        session=session,
+        moment=Decision.Moment.PREPARE,
+        outcome=outcome,
+        why="; ".join(f"{step.link}: {step.why}" for step in links.applied),
+        now=now,
+        applied=links.applied,
     )
-    context = prepared_context(session=session)
+    context = prepared_context(session=session, view=links.view)
     if context.has_edits:
         clearing.note_edits_handed_out(session=session)
-    return Prepared(applied=tuple(applied), context=context)
+    return Prepared(applied=links.applied, context=context)
 
 
 def import_file(
@@ -199,30 +202,17 @@ def request_compaction(
 
 def hand_out_on_commit(*, run_id: int) -> None:
     """Give the run to the queue once it is there for everybody."""
-    transaction.on_commit(functools.partial(_hand_out, run_id))
-
-
-def _hand_out(run_id: int) -> None:
-    """Give the run to the queue. Where the broker does not answer, the run stays queued and a sweep hands it out."""
-    try:
-        tasks.compact_session.delay(run_id=run_id)
-    except OperationalError:
-        logger.warning("the queue does not answer; run %s waits for the next sweep", run_id)
-        runs.not_handed_out(run_id=run_id)
+    transaction.on_commit(functools.partial(tasks.hand_out, run_id=run_id))
 
 
 def compact_now(*, session: Session, instructions: str, now: datetime, listener: ProgressListener) -> CompactionRun:
     """Run a compaction in this process. Raises ActiveRun when another process works on one.
 
-    A run that is queued but that nobody works on is done here, with its own instructions. Stopped by the keyboard,
-    the run is cancelled: nobody waits for it any more.
+    A run that somebody has queued but that nobody works on is done here, with its own instructions; this one takes the
+    place of a run that had started by itself. Stopped by the keyboard, the run is cancelled: nobody waits for it any
+    more.
     """
-    try:
-        run = runs.queue_run(
-            session=session, trigger=CompactBoundary.Trigger.MANUAL, instructions=instructions, now=now
-        )
-    except ActiveRun as active:
-        run = active.run
+    run = _run_by_hand(session=session, instructions=instructions, now=now)
     try:
         done = runs.execute(run_id=run.pk, listener=listener)
     except KeyboardInterrupt:
@@ -234,16 +224,21 @@ def compact_now(*, session: Session, instructions: str, now: datetime, listener:
     return done
 
 
+def _run_by_hand(*, session: Session, instructions: str, now: datetime) -> CompactionRun:
+    """A queued run that somebody wants: one that waits already, or a new one. Raises ActiveRun."""
+    trigger = CompactBoundary.Trigger.MANUAL
+    try:
+        return runs.queue_run(session=session, trigger=trigger, instructions=instructions, now=now)
+    except ActiveRun as active:
+        if active.run.trigger != CompactBoundary.Trigger.AUTO:
+            return active.run
+        return runs.queue_instead(of=active.run, instructions=instructions, now=now)
+
+
 def recover_runs(*, now: datetime, broker_is_new: bool = False) -> int:
-    """Hand every run that was left behind to the worker, then runs for sessions that are over their threshold without
-    one (decision 19); gives back how many."""
-    ids = runs.recover(now=now, broker_is_new=broker_is_new)
-    for run_id in ids:
-        tasks.compact_session.delay(run_id=run_id)
-    queued = decisions.sweep(now=now)
-    for run_id in queued:
-        _hand_out(run_id)
-    return len(ids) + len(queued)
+    """Hand every run that was left behind to the worker, then runs for appends that nobody has decided about
+    (decision 21); gives back how many."""
+    return tasks.hand_out_left_behind(now=now, broker_is_new=broker_is_new)
 
 
 def refresh_catalog(*, now: datetime) -> None:

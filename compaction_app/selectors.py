@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from django.db.models import Q
+
 from compaction_app.engine.analysis import Report, Totals, report
-from compaction_app.engine.breaker import BreakerState, OpenedBy, retry_at
-from compaction_app.engine.decision import Facts, hindrance
+from compaction_app.engine.breaker import BreakerState, OpenedBy, as_told, retry_at
+from compaction_app.engine.decision import Facts, elsewhere, hindrance
 from compaction_app.engine.relief import ReliefReader
 from compaction_app.models import CompactionRun, CompactionState, Decision
 from compaction_app.models.decisions import DecisionQuerySet
@@ -70,8 +72,18 @@ def sessions_of(*, team: Team) -> SessionQuerySet:
 
 
 def breaker_state(*, session: Session) -> BreakerState:
-    """What is remembered of the session's runs. No query where `compaction_state` is loaded, else one."""
-    return breaker_value(row=getattr(session, "compaction_state", None))
+    """The breaker as it is told, by the session's level when that last changed.
+
+    No query where `compaction_state` is loaded, else one.
+    """
+    stored = breaker_value(row=getattr(session, "compaction_state", None))
+    return as_told(state=stored, unreachable=session.level == Level.UNREACHABLE)
+
+
+def has_open_breaker() -> Q:
+    """The sessions whose breaker `breaker_state` tells as open."""
+    by_its_runs = Q(compaction_state__opened_by__in=[OpenedBy.FAILURES.value, OpenedBy.INEFFECTIVE.value])
+    return Q(level=Level.UNREACHABLE.value) | by_its_runs
 
 
 def breaker_value(*, row: CompactionState | None) -> BreakerState:
@@ -107,12 +119,14 @@ def _facts(*, session: Session, resolved: ResolvedPolicy, window: Window) -> Fac
     return Facts(
         context_tokens=session.context_tokens,
         context_bytes=session.view_bytes,
+        shown_tokens=session.view_tokens,
+        ignored_prompt_tokens=session.ignored_prompt_tokens,
         overhead_tokens=overhead,
         window=window,
         level=state.level,
         percent_left=state.percent_left,
         resolved=resolved,
-        breaker=breaker_state(session=session),
+        breaker=breaker_value(row=getattr(session, "compaction_state", None)),
     )
 
 
@@ -122,7 +136,7 @@ def token_state(*, session: Session) -> TokenState:
     model = transcripts.model_limits(model=session.model)
     window = window_of(policy=resolved.policy, model=model)
     facts = _facts(session=session, resolved=resolved, window=window)
-    breaker = facts.breaker
+    breaker = facts.told_breaker
     return TokenState(
         context_tokens=session.context_tokens,
         source=session.context_source,
@@ -147,7 +161,7 @@ def token_state(*, session: Session) -> TokenState:
         breaker_opened_at=breaker.opened_at,
         breaker_opened_by=breaker.opened_by,
         breaker_retry_at=retry_at(state=breaker, policy=resolved.policy),
-        detail=hindrance(facts=facts),
+        detail=hindrance(facts=facts) or elsewhere(facts=facts),
         auto_compact_enabled=resolved.policy.auto_compact_enabled and resolved.policy.compaction_enabled,
         origins=dict(resolved.origins),
     )
@@ -217,7 +231,9 @@ def context(*, session: Session, at: str | None = None) -> Context:
         tokens = session.context_tokens
     else:
         view = transcripts.context_view_at(session=session, boundary_uuid=at)
-        tokens = session.overhead_tokens + view.tokens
+        # As it was counted then: the estimate of a later day knows more.
+        row = CompactBoundary.objects.filter(session=session, uuid=at).values_list("tokens_after", flat=True)
+        tokens = row[0] if row[0] is not None else session.overhead_tokens + view.tokens
     request = build_request(view=view, system=session.system, tools=session.tools)
     return _context(request=request, view=view, tokens=tokens)
 
@@ -247,16 +263,23 @@ class PreparedContext:
         return bool(self.context_management or self.cache_edits)
 
 
-def prepared_context(*, session: Session) -> PreparedContext:
-    """What to send now, with the results that edits clear sent whole, so that the prefix stays as it was cached."""
+def prepared_context(*, session: Session, view: ContextView | None = None) -> PreparedContext:
+    """What to send now, with the results that edits clear sent whole, so that the prefix stays as it was cached.
+
+    `view`: as a request shows it, where that has been read just now; else it is read.
+    """
     policy = transcripts.effective_policy(team=session.team, session=session).policy
-    view = transcripts.context_view(session=session, edits_at_api=policy.cache_edits_enabled)
+    if view is None:
+        view = transcripts.context_view(session=session, edits_at_api=policy.cache_edits_enabled)
     request = build_request(view=view, system=session.system, tools=session.tools)
     by_cache_edits = policy.cache_edit_dialect == edits.CACHE_EDITS
     managed: Mapping[str, Any] = {}
     if not by_cache_edits:
         managed = edits.context_management(
-            messages=request.messages, edited=request.edited, least_tokens=policy.clear_least_tokens
+            messages=request.messages,
+            edited=request.edited,
+            least_tokens=policy.clear_least_tokens,
+            freed_tokens=sum(item.message.tokens - item.tokens for item in view.items if item.edited and item.message),
         )
     return PreparedContext(
         context=_context(request=request, view=view, tokens=session.context_tokens),
@@ -289,6 +312,7 @@ def analysis(*, session: Session, now: datetime) -> Report:
         last_assistant_at=session.last_assistant_at,
         window=window,
         now=now,
+        shown_ratio=transcripts.shown_ratio(session=session),
     )
     totals = Totals(
         context_tokens=session.context_tokens,

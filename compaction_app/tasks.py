@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from datetime import datetime
 from typing import Any
 
 from celery import shared_task
@@ -24,13 +25,8 @@ def compact_session(*, run_id: int, **_: Any) -> None:
 
 @shared_task
 def recover_runs(**_: Any) -> None:
-    """Take up runs that were queued but not delivered, or whose worker went silent; then sessions without a run that
-    are over their threshold."""
-    now = timezone.now()
-    for run_id in runs.recover(now=now):
-        compact_session.delay(run_id=run_id)
-    for run_id in decisions.sweep(now=now):
-        compact_session.delay(run_id=run_id)
+    """Take up what was left behind."""
+    hand_out_left_behind(now=timezone.now())
 
 
 @shared_task
@@ -43,6 +39,28 @@ def refresh_catalog(**_: Any) -> None:
 def count_exact_tokens(*, boundary_id: int, **_: Any) -> None:
     """Have the provider count the context that a compaction left."""
     counts.count_exact(boundary_id=boundary_id)
+
+
+def hand_out(*, run_id: int) -> bool:
+    """Give the run to the queue; whether that took it. Else it stays queued, and the next sweep tries again.
+
+    Whatever goes wrong with one run keeps back no other, and takes nothing from what its request has done.
+    """
+    try:
+        compact_session.delay(run_id=run_id)
+    except Exception as error:
+        logger.warning("the queue does not take run %s (%s); the next sweep tries again", run_id, type(error).__name__)
+        runs.not_handed_out(run_id=run_id)
+        return False
+    return True
+
+
+def hand_out_left_behind(*, now: datetime, broker_is_new: bool = False) -> int:
+    """Hand out runs that were queued but not delivered, or whose worker went silent; then runs for appends that nobody
+    has decided about. How many the queue took. `broker_is_new`: it holds nothing yet."""
+    left = [hand_out(run_id=run_id) for run_id in runs.recover(now=now, broker_is_new=broker_is_new)]
+    swept = [hand_out(run_id=run_id) for run_id in decisions.sweep(now=now)]
+    return sum(left) + sum(swept)
 
 
 def count_exact_after(*, run: CompactionRun | None) -> None:

@@ -1,7 +1,8 @@
 """Which model has which window: model id -> context window, longest output, tokenizer family.
 
 Local table; figures from the Models API as probed in 2026 (facts: Anthropic API, section 11). Where the provider was
-asked, what it told goes before the table (`limits`). An id that neither knows gets `ASSUMED`, and says so.
+asked, what it told goes before the table (`limits`). An id that neither knows gets `ASSUMED`, and says so; so does
+another version of a model that is known, because its limits need not be the same.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ ToldLimits = tuple[int | None, int | None]
 
 _OLD, _NEW = TokenizerFamily.UNTIL_OPUS_4_6, TokenizerFamily.FROM_OPUS_4_7
 
-# Longest prefix wins; a date or a suffix after the prefix does not matter.
+# Longest prefix wins; a date or a word after it does not matter, a further number is another version.
 CATALOG: dict[str, ModelInfo] = {
     "claude-fable-5": ModelInfo(1_000_000, 128_000, _NEW),
     "claude-mythos": ModelInfo(1_000_000, 128_000, _NEW),
@@ -64,12 +65,16 @@ CATALOG: dict[str, ModelInfo] = {
     "claude-sonnet-4-5": ModelInfo(200_000, 64_000, _OLD),
     "claude-haiku-4-5": ModelInfo(200_000, 64_000, _OLD),
     "claude-opus-4-1": ModelInfo(200_000, 32_000, _OLD),
+    "claude-opus-4-0": ModelInfo(200_000, 32_000, _OLD),
     "claude-opus-4": ModelInfo(200_000, 32_000, _OLD),
+    "claude-sonnet-4-0": ModelInfo(200_000, 64_000, _OLD),
     "claude-sonnet-4": ModelInfo(200_000, 64_000, _OLD),
     "claude-3-7-sonnet": ModelInfo(200_000, 64_000, _OLD),
     "claude-3-5": ModelInfo(200_000, 8_192, _OLD),
     "claude-3": ModelInfo(200_000, 4_096, _OLD),
 }
+# Every version of these has the same limits, as far as the provider names any (5, 5-1, 5-2, 5-5, preview).
+ALL_VERSIONS = frozenset({"claude-fable-5", "claude-mythos", "claude-opus-5", "claude-sonnet-5", "claude-haiku-5"})
 ASSUMED = ModelInfo(200_000, 64_000, _OLD, WindowSource.ASSUMED)
 
 ONE_MILLION = 1_000_000
@@ -78,25 +83,38 @@ _LONG_WINDOW = "[1m]"
 # What comes after the model's own name: a date ("-20250929", "@20250929"), "-latest", a vendor's version ("-v1:0").
 _DATE = re.compile(r"[-@]20\d{6}$")
 _VERSION = re.compile(r"(-v\d+)?(:[\w.-]*)?$|-latest$|@latest$")
+# After a name of the table: a longer number ("4" in "45"), or one more of one to three digits ("-9"), which is no date.
+_LONGER_NUMBER = re.compile(r"\d")
+_FURTHER_NUMBER = re.compile(r"-\d{1,3}(?![^\W_])")
+_DOTTED = re.compile(r"(?<=\d)\.(?=\d)")
 
 
 def model_info(model: str | None) -> ModelInfo:
     """Limits of `model` by the table; `ASSUMED` for an id that the table does not know.
 
     A vendor prefix ("anthropic/claude-…", "us.anthropic.claude-…") is ignored; the suffix "[1m]" that Claude Code
-    writes means the 1,000,000-token window.
+    writes means the 1,000,000-token window. An unknown id that begins with "claude-" is counted with the newer
+    tokenizer: what counts too little costs a refused request, what counts too much only an early compaction.
     """
     name, long_window = _bare(model)
-    prefixes = [prefix for prefix in CATALOG if name.startswith(prefix)]
-    info = CATALOG[max(prefixes, key=len)] if prefixes else ASSUMED
+    info = _in_table(name) or (replace(ASSUMED, family=_NEW) if name.startswith("claude-") else ASSUMED)
     return replace(info, context_window=ONE_MILLION) if long_window else info
+
+
+def _in_table(name: str) -> ModelInfo | None:
+    known = max((prefix for prefix in CATALOG if name.startswith(prefix)), key=len, default=None)
+    if known is None:
+        return None
+    rest = name[len(known) :]
+    is_other = _LONGER_NUMBER.match(rest) or (known not in ALL_VERSIONS and _FURTHER_NUMBER.match(rest))
+    return None if is_other else CATALOG[known]
 
 
 def limits(*, model: str | None, told: Mapping[str, ToldLimits]) -> ModelInfo:
     """Limits of `model`: each as the provider `told` it (model id -> limits), else as the table has it.
 
-    An id is the same with and without vendor prefix and date. Another version of a model is another model here, unlike
-    in the table: the provider lists what it has. The suffix "[1m]" asks for at least 1,000,000 tokens.
+    An id is the same with and without vendor prefix and date. Another version of a model is always another model here:
+    the provider lists what it has. The suffix "[1m]" asks for at least 1,000,000 tokens.
     """
     local = model_info(model)
     window, output = told_of(model=model, told=told)
@@ -131,11 +149,12 @@ def _whole(value: object, *, low: int) -> int | None:
 
 
 def _bare(model: str | None) -> tuple[str, bool]:
-    """The id in small letters without vendor prefix and without "[1m]"; and whether that suffix was there."""
+    """The id in small letters without vendor prefix and without "[1m]", "4.5" written as "4-5"; and whether that suffix
+    was there."""
     name = (model or "").lower()
     long_window = name.endswith(_LONG_WINDOW)
     name = name.removesuffix(_LONG_WINDOW)
-    return name[max(name.find("claude-"), 0) :], long_window
+    return _DOTTED.sub("-", name[max(name.find("claude-"), 0) :]), long_window
 
 
 def _undated(name: str) -> str:

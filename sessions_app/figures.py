@@ -5,7 +5,8 @@ The table itself is `policy.py`. Kinds: whole number, number, switch, choice amo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
@@ -13,6 +14,12 @@ from typing import Any
 
 class PolicyError(ValueError):
     """A value for a figure that is not allowed; the message names figure, value and what is allowed."""
+
+
+# What is named to the letter; and the patterns, the one that wins first, each behind the letters that it begins with.
+_Order = tuple[dict[str, bool], list[tuple[str, str, bool]]]
+_LETTERS = re.compile(r"[^*?\[]*")
+MOST_KNOWN = 1_000  # answers that a table keeps; a session has far fewer tools
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,14 +31,28 @@ class ToolTable:
     """
 
     rules: tuple[tuple[str, bool], ...] = ()
+    # Every result of a view is asked about by every link, so what was found out is kept with the table.
+    _order: list[_Order] = field(default_factory=list, init=False, repr=False, compare=False)
+    _known: dict[str, bool] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def allows(self, name: str) -> bool:
         """Whether results of the tool `name` may be cleared."""
-        exact = [allowed for rule, allowed in self.rules if rule == name]
-        if exact:
-            return all(exact)
-        matching = [(len(rule), not allowed) for rule, allowed in self.rules if fnmatchcase(name, rule)]
-        return bool(matching) and not max(matching)[1]
+        answer = self._known.get(name)
+        if answer is None:
+            answer = self._answer(name)
+            if len(self._known) < MOST_KNOWN and len(name) <= LONGEST_RULE:
+                self._known[name] = answer
+        return answer
+
+    def _answer(self, name: str) -> bool:
+        if not self._order:
+            self._order.append(_in_order(self.rules))
+        exact, patterns = self._order[0]
+        if name in exact:
+            return exact[name]
+        # What a pattern begins with is compared first: of many rules for many servers nearly all end there.
+        hits = (allowed for head, rule, allowed in patterns if name.startswith(head) and fnmatchcase(name, rule))
+        return next(hits, False)
 
     def overridden(self, changes: Mapping[str, bool]) -> ToolTable:
         """The table with the rules of `changes` laid over it."""
@@ -39,6 +60,12 @@ class ToolTable:
 
     def as_json(self) -> dict[str, bool]:
         return dict(self.rules)
+
+
+def _in_order(rules: Sequence[tuple[str, bool]]) -> _Order:
+    heads = ((_LETTERS.match(rule), rule, allowed) for rule, allowed in rules)
+    patterns = [(head[0], rule, allowed) for head, rule, allowed in heads if head and head[0] != rule]
+    return dict(rules), sorted(patterns, key=lambda one: (-len(one[1]), one[2]))
 
 
 def figure(
@@ -52,11 +79,13 @@ def figure(
     choices: tuple[str, ...] = (),
     optional: bool = False,
     service: bool = False,
+    off_is_final: bool = False,
 ) -> Any:
     """One line of the table.
 
     `env`: the variable that sets it; a leading "!" means that the variable switches it off. `optional`: a whole number
     that may be unset (None). `service`: holds for the whole service, no team or session may change it.
+    `off_is_final`: what the environment has switched off, no team or session switches on.
     """
     metadata = {
         "unit": unit,
@@ -67,6 +96,7 @@ def figure(
         "choices": choices,
         "optional": optional,
         "service": service,
+        "off_is_final": off_is_final,
         "kind": _kind(default, choices=choices, optional=optional),
     }
     return field(default=default, metadata=metadata)
@@ -118,9 +148,14 @@ def _checked_tools(name: str, value: object) -> dict[str, bool]:
     if not isinstance(value, Mapping) or len(value) > MOST_RULES:
         raise _refused(name, value, allowed)
     for rule, answer in value.items():
-        if not isinstance(rule, str) or not 0 < len(rule) <= LONGEST_RULE or not isinstance(answer, bool):
+        if not _is_rule(rule) or not isinstance(answer, bool):
             raise _refused(f"{name}.{rule}", answer, allowed)
     return dict(value)
+
+
+def _is_rule(rule: object) -> bool:
+    """What no tool's name holds, PostgreSQL refuses to keep: control characters and lone surrogates."""
+    return isinstance(rule, str) and 0 < len(rule) <= LONGEST_RULE and rule.isprintable()
 
 
 def _refused(name: str, value: object, allowed: str) -> PolicyError:

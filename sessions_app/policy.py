@@ -88,10 +88,18 @@ class Policy:
         meaning="automatic compaction starts when a request's messages hold this much; the API takes bodies of 32 MB",
     )
     compaction_enabled: bool = _figure(
-        True, unit="switch", env="!DISABLE_COMPACT", meaning="whether anything may be compacted at all"
+        True,
+        unit="switch",
+        env="!DISABLE_COMPACT",
+        off_is_final=True,
+        meaning="whether anything may be compacted at all; switched off in the environment, it stays off",
     )
     auto_compact_enabled: bool = _figure(
-        True, unit="switch", env="!DISABLE_AUTO_COMPACT", meaning="whether compaction may start by itself"
+        True,
+        unit="switch",
+        env="!DISABLE_AUTO_COMPACT",
+        off_is_final=True,
+        meaning="whether compaction may start by itself; switched off in the environment, it stays off",
     )
 
     # Automatic compaction: what counts as a success, and when it stops by itself (S8, S10; decision 9)
@@ -108,7 +116,10 @@ class Policy:
         0.05, unit="share", low=0, high=1, meaning="a compaction that frees a smaller share did not help"
     )
     auto_retry_tokens: int = _figure(
-        2_000, unit="tokens", low=0, meaning="after a run with nothing to compact the context must grow by this first"
+        2_000,
+        unit="tokens",
+        low=0,
+        meaning="after a run that found nothing to compact, what is shown must have changed by this first",
     )
     decision_near_share: float = _figure(
         0.9, unit="share", low=0, high=1, meaning="decisions are kept from this share of the lowest threshold on"
@@ -134,6 +145,9 @@ class Policy:
     )
     time_based_keep_results: int = _figure(
         5, unit="results", low=0, meaning="most recent compactable results that stay when the cache is cold"
+    )
+    time_based_least_tokens: int = _figure(
+        2_000, unit="tokens", low=0, meaning="after a first clearing a further one on a cold cache frees at least this"
     )
     cache_edits_enabled: bool = _figure(
         True, unit="switch", meaning="whether results are cleared by edits on the API's side"
@@ -171,6 +185,12 @@ class Policy:
     )
     catalog_retry_seconds: int = _figure(
         300, unit="seconds", low=1, service=True, meaning="pause before the provider is asked again that did not tell"
+    )
+    catalog_held_seconds: int = _figure(
+        5, unit="seconds", low=0, service=True, meaning="how long a process holds what it read of models in the cache"
+    )
+    catalog_pause_seconds: int = _figure(
+        30, unit="seconds", low=0, service=True, meaning="pause before a cache is read again that did not answer"
     )
     catalog_ask_seconds: int = _figure(
         10, unit="seconds", low=1, service=True, meaning="longest wait for the provider's list of models"
@@ -499,9 +519,10 @@ def resolve(
 ) -> ResolvedPolicy:
     """Lay the layers over the defaults, later ones winning. Keys are figure names; None values are skipped.
 
-    A table of tools is laid rule by rule. Values are refused where they enter (`check`). One that is stored all the
-    same, say by an earlier release that knew another figure, must not stop every append: it is left out and named in
-    `ignored`.
+    A table of tools is laid rule by rule. A switch whose `off_is_final` stays off where the environment says so: the
+    operator's way to stop it everywhere at once. Values are refused where they enter (`check`). One that is stored all
+    the same, say by an earlier release that knew another figure, must not stop every append: it is left out and named
+    in `ignored`.
     """
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
@@ -514,6 +535,8 @@ def resolve(
                 taken = check(name=name, value=value)
             except PolicyError as error:
                 ignored.append(f"{origin}: {error}")
+                continue
+            if values.get(name) is False and origins[name] == "environment" and FIGURES[name].metadata["off_is_final"]:
                 continue
             before = values.get(name, FIGURES[name].default)
             values[name] = before.overridden(taken) if isinstance(before, ToolTable) else taken

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from time import monotonic
 from typing import Any
 
 from django.conf import settings
 from django.core.cache import cache
 from django.db.models import Prefetch, Q, QuerySet
 
-from sessions_app.catalog import ModelInfo, limits, tokenizer_family
+from sessions_app.catalog import ModelInfo, ToldLimits, limits, tokenizer_family
 from sessions_app.models import Attachment, CompactBoundary, Message, Session, Team
 from sessions_app.models.boundaries import BoundaryQuerySet
 from sessions_app.models.messages import MessageQuerySet
-from sessions_app.policy import ResolvedPolicy, resolve
+from sessions_app.policy import Policy, ResolvedPolicy, resolve
 from sessions_app.transcript import messages as values
 from sessions_app.transcript.boundary import Boundary
+from sessions_app.transcript.calibration import Calibration
 from sessions_app.transcript.view import ContextView, ViewItem, fold, head_of, stream_items
 
 logger = logging.getLogger(__name__)
@@ -39,22 +41,71 @@ def effective_policy(*, team: Team, session: Session | None = None) -> ResolvedP
     )
 
 
+class _Told:
+    """What the cache holds of models, as this process read it last.
+
+    An append and a prepare ask several times, and a cache that is silent makes each look-up wait for its timeout: so
+    what was read, or that nothing was, is held for some seconds.
+    """
+
+    _models: Mapping[str, ToldLimits]
+    _until: float
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def models(self) -> Mapping[str, ToldLimits]:
+        if monotonic() >= self._until:
+            self._read()
+        return self._models
+
+    def _read(self) -> None:
+        policy = Policy()
+        try:
+            self._models = (cache.get(MODEL_LIMITS_KEY) or {}).get("models", {})
+            held = policy.catalog_held_seconds
+        except Exception as error:
+            logger.warning("the cache does not answer (%s); windows of models stay as they are", type(error).__name__)
+            held = policy.catalog_pause_seconds
+        self._until = monotonic() + held
+
+    def forget(self) -> None:
+        self._models, self._until = {}, float("-inf")
+
+
+_told = _Told()
+
+
 def model_limits(*, model: str | None) -> ModelInfo:
     """Context window and longest output of `model`, in tokens: as the provider told them, else as the table has them.
 
-    Costs one look-up in the cache and no query. A cache that does not answer never stops an append: the table stands.
+    Costs one look-up in the cache each few seconds, and no query. A cache that does not answer never stops an append:
+    what it told before, else the table, stands.
     """
-    try:
-        told = (cache.get(MODEL_LIMITS_KEY) or {}).get("models", {})
-    except Exception as error:
-        logger.warning("the cache does not answer (%s); windows of models are the table's", type(error).__name__)
-        told = {}
-    return limits(model=model, told=told)
+    return limits(model=model, told=_told.models())
+
+
+def forget_model_limits() -> None:
+    """Look into the cache again with the next call of `model_limits` (in this process)."""
+    _told.forget()
 
 
 def head_boundary(*, session: Session) -> CompactBoundary | None:
     """The boundary that the view starts from: the newest that summarises and is in force. One index look-up."""
     return _with_attachments(session=session).summarizing().filter(reverted_at__isnull=True).order_by("-id").first()
+
+
+def estimate_ratio(*, session: Session) -> float:
+    """Billed tokens per estimated one, as this session's responses have shown; 1 while nothing is known."""
+    calibration = Calibration.from_json(session.calibration)
+    return calibration.ratio(figures=Policy()) if calibration else 1.0
+
+
+def shown_ratio(*, session: Session) -> float:
+    """Tokens of the context, as far as they are told, per estimated token of what is shown now."""
+    if not session.view_tokens:
+        return estimate_ratio(session=session)
+    return max(session.context_tokens - session.overhead_tokens, 0) / session.view_tokens
 
 
 def newest_boundary_id(*, session: Session) -> int | None:

@@ -12,6 +12,7 @@ from celery import current_app
 from django.utils import timezone
 
 from sessions_app.models import Session
+from sessions_app.selectors import forget_model_limits
 from tests.cast import Api, Cast, make_cast
 from tests.factories import NOW, make_session
 
@@ -46,6 +47,12 @@ def only_local_sockets() -> Iterator[None]:
 def no_key_of_the_developers_own(settings: Any) -> None:
     """A key in the environment must not make the tests call a provider."""
     settings.ANTHROPIC_KEY_SET = False
+
+
+@pytest.fixture(autouse=True)
+def nothing_held_of_models() -> None:
+    """What one test put into the cache is not what the next one reads."""
+    forget_model_limits()
 
 
 @pytest.fixture

@@ -14,6 +14,16 @@ from unfold.paginator import InfinitePaginator
 from compaction_app.admin import access
 
 
+class Crumb:
+    """A row for the theme's breadcrumb (as the context's `object`): a link to its page, under a name made harmless."""
+
+    def __init__(self, *, row: Model, name: str) -> None:
+        self._meta, self.pk, self._name = row._meta, row.pk, name
+
+    def __str__(self) -> str:
+        return self._name
+
+
 class TeamScopedAdmin(ModelAdmin):
     """Staff see the rows of their own teams, in lists and by direct address; another team's row is a 404.
 
@@ -86,7 +96,8 @@ class ReadOnlyModelAdmin(TeamScopedAdmin):
     def page_context(self, request: HttpRequest, obj: Any) -> dict[str, Any]:
         """What the theme's frame needs on a page of our own.
 
-        Neither `object` nor `original`: the theme would print the row's name as it is stored, bidi controls and all.
+        The row is neither `object` nor `original`: the theme would print its name as it is stored, bidi controls and
+        all. A page below the row's own gives a `Crumb`.
         """
         return {
             **self.admin_site.each_context(request),

@@ -89,5 +89,6 @@ def _whole(entry: Mapping[str, Any], name: str) -> int:
 
 def _tools(entries: list[Mapping[str, Any]]) -> str:
     names = [one_line(name, limit=40) for name, _ in Counter(str(entry.get("tool")) for entry in entries).most_common()]
-    more = f" and {len(names) - MOST_TOOLS} more tools" if len(names) > MOST_TOOLS else ""
+    left = len(names) - MOST_TOOLS
+    more = f" and {left} more tool{'' if left == 1 else 's'}" if left > 0 else ""
     return ", ".join(names[:MOST_TOOLS]) + more

@@ -6,6 +6,7 @@ Teams and sessions use the same form. Each input says what holds without it, and
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,10 +16,11 @@ from django.conf import settings
 from django.core.exceptions import ValidationError
 
 from sessions_app import policy
-from sessions_app.figures import PolicyError, ToolTable
+from sessions_app.figures import PolicyError, ToolTable, bounds
 
 YES, NO = "yes", "no"
 NOT_SET = "not set"
+NOT_OF_A_SESSION = ("import_",)  # figures that begin so hold before there is a session
 
 # What people change, in the order of their questions. Every other figure is folded under "more".
 SECTIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -117,6 +119,14 @@ class FigureRow:
 
 
 @dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that was refused, in words that name it, and the id of the input to go to."""
+
+    text: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
 class Section:
     title: str
     rows: tuple[FigureRow, ...]
@@ -151,11 +161,11 @@ class FigureField(forms.CharField):
         try:
             return policy.check(name=self.name, value=_read(text=text, kind=self.metadata["kind"]))
         except PolicyError as error:
-            raise ValidationError(str(error)) from error
+            raise ValidationError(_refusal(error)) from error
 
 
 class PolicyForm(forms.Form):
-    """All figures that the edited layer may override.
+    """The figures that the edited layer may override.
 
     `unknown` names what is stored although the table has no such figure; saving leaves it out.
     """
@@ -164,10 +174,10 @@ class PolicyForm(forms.Form):
         super().__init__(data=data, prefix="policy")
         self.layers = layers
         beneath = layers.beneath().policy
-        for name in overridable():
+        for name in overridable(own=layers.own):
             inherited = shown(getattr(beneath, name))
             self.fields[name] = FigureField(name=name, inherited=inherited, stored=layers.edited.get(name))
-        self.unknown = sorted(set(layers.edited) - set(self.fields))
+        self.unknown = sorted(set(layers.edited) - set(overridable()))
 
     def overrides(self) -> dict[str, Any]:
         """What the layer holds once the form is saved."""
@@ -179,10 +189,10 @@ class PolicyForm(forms.Form):
         changed = {name: value for name, value in self.cleaned_data.items() if value != stored.get(name)}
         return {**changed, **dict.fromkeys(self.unknown)}
 
-    def problems(self) -> list[FigureRow]:
-        """The refused figures, for a list of links above the form."""
-        rows = (row for section in (*self.sections(), *self.more()) for row in section.rows)
-        return [row for row in rows if row.field.errors]
+    def problems(self) -> list[Problem]:
+        """What was refused, in the order of the inputs."""
+        fields = (row.field for section in (*self.sections(), *self.more()) for row in section.rows)
+        return [Problem(text=error, target=field.id_for_label) for field in fields for error in field.errors]
 
     def sections(self) -> list[Section]:
         return [self._section(title, names) for title, names in SECTIONS]
@@ -205,15 +215,19 @@ class PolicyForm(forms.Form):
         return Section(title=title, rows=tuple(rows))
 
 
-def overridable() -> list[str]:
-    """The figures that a team or a session may set, in the table's order."""
-    return [name for name, figure in policy.FIGURES.items() if not figure.metadata["service"]]
+def overridable(*, own: str = "team") -> list[str]:
+    """The figures that the layer `own` may set, in the table's order."""
+    return [name for name in _belonging(own=own) if not policy.FIGURES[name].metadata["service"]]
 
 
 def figure_rows(*, layers: Layers) -> Iterator[FigureRow]:
-    """Every figure of the table, to read."""
+    """Every figure of the table that says something to the layer, to read."""
     resolved = layers.resolved()
-    return (_row(name=name, layers=layers, resolved=resolved) for name in policy.FIGURES)
+    return (_row(name=name, layers=layers, resolved=resolved) for name in _belonging(own=layers.own))
+
+
+def _belonging(*, own: str) -> list[str]:
+    return [name for name in policy.FIGURES if own != "session" or not name.startswith(NOT_OF_A_SESSION)]
 
 
 def _row(*, name: str, layers: Layers, resolved: policy.ResolvedPolicy, field: Any = None) -> FigureRow:
@@ -281,9 +295,18 @@ def _hint(metadata: Mapping[str, Any]) -> str:
         return "A tool or pattern a line, such as “mcp__*: yes”, or a JSON object; laid over the rules beneath."
     if metadata["kind"] not in ("whole", "number"):
         return ""
-    low, high = metadata["low"], metadata["high"]
-    limit = f"to {high:,}" if high is not None else "or more"
-    return f"{low:,} {limit} {metadata['unit']}"
+    return f"{_grouped(bounds(metadata))} {metadata['unit']}"
+
+
+def _refusal(error: PolicyError) -> str:
+    """The error's words, with what is allowed as the hint tells it and the value as it was typed."""
+    value, allowed_is, allowed = str(error).rpartition(": allowed is ")
+    return value + allowed_is + _grouped(allowed) if allowed_is else str(error)
+
+
+def _grouped(text: str) -> str:
+    """The text with separators in its whole numbers: "1000 to 10000000" is "1,000 to 10,000,000"."""
+    return re.sub(r"(?<![\d.,])\d{4,}(?![\d.])", lambda digits: f"{int(digits[0]):,}", text)
 
 
 def _widget(*, metadata: Mapping[str, Any], inherited: str) -> forms.Widget:
@@ -293,9 +316,9 @@ def _widget(*, metadata: Mapping[str, Any], inherited: str) -> forms.Widget:
         return forms.Select(choices=[("", f"not overridden ({inherited})"), *((one, one) for one in answers)])
     if kind == "tools":
         return forms.Textarea(attrs={"rows": 4, "placeholder": "mcp__*: yes", "spellcheck": "false"})
-    limits = {"min": metadata["low"], "max": metadata["high"], "step": 1 if kind == "whole" else "any"}
-    attrs = {name: value for name, value in limits.items() if value is not None}
-    return forms.NumberInput(attrs={**attrs, "placeholder": inherited})
+    # Not type="number": a browser sends what is no number as nothing, which would take the override back unseen.
+    keys = "numeric" if kind == "whole" else "decimal"
+    return forms.TextInput(attrs={"inputmode": keys, "autocomplete": "off", "placeholder": inherited})
 
 
 def _read(*, text: str, kind: str) -> Any:
@@ -307,11 +330,16 @@ def _read(*, text: str, kind: str) -> Any:
     if kind == "choice":
         return text
     try:
-        number = int(text) if kind == "whole" else float(text)
+        number = int(_ungrouped(text)) if kind == "whole" else float(text)
         # The table has bounds for finite numbers only; JSON has no others.
         return number if abs(number) < float("inf") else text
     except (ValueError, OverflowError):
         return text
+
+
+def _ungrouped(text: str) -> str:
+    """A whole number without its separators, as the hints write them; any other text as it is."""
+    return text.replace(",", "") if re.fullmatch(r"\d{1,3}(,\d{3})+", text, re.ASCII) else text
 
 
 def _read_tools(text: str) -> Any:

@@ -22,7 +22,7 @@ from unfold.views import ChangeList
 from compaction_app import actions, selectors
 from compaction_app.admin import access, cells
 from compaction_app.admin.automatic import automatic_of
-from compaction_app.admin.base import ReadOnlyModelAdmin
+from compaction_app.admin.base import Crumb, ReadOnlyModelAdmin
 from compaction_app.admin.filters import BreakerFilter, LevelFilter, ModelFilter, SourceFilter, TeamFilter
 from compaction_app.admin.gauge import gauge_of
 from compaction_app.admin.history import find_position, read_page
@@ -212,6 +212,7 @@ class SessionAdmin(ReadOnlyModelAdmin):
         context = {
             **self.page_context(request, session),
             "title": f"Figures of {cells.session_name(session)}",
+            "object": Crumb(row=session, name=cells.session_name(session)),
             "session": session,
             "name": cells.session_name(session),
             "session_url": cells.session_url(session.pk),

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from django import forms
 from django.contrib import admin
-from django.core.exceptions import ValidationError
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse
 from unfold.admin import TabularInline
 from unfold.decorators import display
 
 from compaction_app.admin.base import TeamScopedAdmin
-from compaction_app.admin.policy_form import Layers, PolicyForm, figure_rows
+from compaction_app.admin.policy_form import Layers, PolicyForm, Problem, figure_rows
 from sessions_app.models import Membership, Team
 
 MOST_MEMBERS = 100  # on a page of the members
@@ -36,11 +36,9 @@ class TeamForm(forms.ModelForm):
         """With the figures, so that the log of changes tells of them."""
         return super().changed_data + [f"figure {name}" for name in self.figures.changed_data]
 
-    def clean(self) -> dict[str, Any] | None:
-        cleaned = super().clean()
-        if not self.figures.is_valid():
-            raise ValidationError("Nothing was saved: the figures that are not allowed are named below.")
-        return cleaned
+    def is_valid(self) -> bool:
+        figures_are_valid = self.figures.is_valid()
+        return super().is_valid() and figures_are_valid
 
     def save(self, commit: bool = True) -> Any:
         self.instance.policy_overrides = self.figures.overrides()
@@ -80,6 +78,7 @@ class TeamAdmin(TeamScopedAdmin):
     search_fields = ("name", "slug")
     ordering = ("name", "pk")
     prepopulated_fields = {"slug": ("name",)}
+    change_form_before_template = "compaction_app/admin/problems.html"
     change_form_after_template = "compaction_app/admin/team_figures.html"
     change_form_show_cancel_button = True
 
@@ -113,3 +112,28 @@ class TeamAdmin(TeamScopedAdmin):
         layers = Layers(own="team", team=team.policy_overrides if team else {})
         context = {"figures": figure_rows(layers=layers), **(extra_context or {})}
         return super().changeform_view(request, object_id, form_url, context)
+
+    def render_change_form(self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        """With one list of all that was refused; the theme's own box would only say that there is something."""
+        refused = _problems(form=context["adminform"].form, inlines=context["inline_admin_formsets"])
+        context.update(problems=list(refused), errors=None)
+        return super().render_change_form(request, context, *args, **kwargs)
+
+
+def _problems(*, form: TeamForm, inlines: Any) -> Iterator[Problem]:
+    """What was refused of the team, its members and its figures, in the order of the page."""
+    yield from _of_form(form)
+    for formset in (inline.formset for inline in inlines):
+        for member in formset.forms:
+            yield from _of_form(member)
+        for error in formset.non_form_errors():
+            yield Problem(text=str(error), target=f"{formset.prefix}-group")
+    yield from form.figures.problems()
+
+
+def _of_form(form: forms.BaseForm) -> Iterator[Problem]:
+    """An error of the form as a whole leads to its first field."""
+    for error in form.non_field_errors():
+        yield Problem(text=str(error), target=form.visible_fields()[0].id_for_label)
+    for field in form:
+        yield from (Problem(text=f"{field.label}: {error}", target=field.id_for_label) for error in field.errors)

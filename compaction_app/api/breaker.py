@@ -23,7 +23,8 @@ class ResetBreakerView(ApiView):
     @extend_schema(
         summary="Let compaction start by itself again",
         description="Closes the session's breaker and forgets what was counted. Nothing is compacted by it: the next "
-        "response of the model decides. Where the breaker is closed, nothing changes.",
+        "response of the model decides. Where the breaker is closed, nothing changes; while the threshold is out of "
+        "reach it stays open.",
         request={"application/json": {"type": "object", "additionalProperties": False}},
         responses=TokenStateBody,
         examples=[OpenApiExample("nothing is to be said", value={}, request_only=True)],

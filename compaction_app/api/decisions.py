@@ -13,6 +13,7 @@ from rest_framework.response import Response
 from compaction_app import selectors
 from compaction_app.api.base import ApiView
 from compaction_app.api.fields import Described
+from compaction_app.api.filters import DecisionFilter
 from compaction_app.api.prepare import AppliedBody
 from compaction_app.models import Decision
 from compaction_app.models.decisions import OUTCOME_CHOICES
@@ -68,6 +69,7 @@ class DecisionBody(Described, serializers.ModelSerializer[Decision]):
 
 class DecisionsView(ApiView):
     queryset: Any = Decision.objects.none()  # tells the OpenAPI document the model
+    filterset_class = DecisionFilter
 
     @extend_schema(
         summary="List a session's decisions",

@@ -13,8 +13,10 @@ from django.db.models import Q, QuerySet
 from django_filters.fields import IsoDateTimeField
 from django_filters.rest_framework import FilterSet
 
+from compaction_app import selectors
 from compaction_app.engine.outcome import FailureReason
-from compaction_app.models import RunStatus
+from compaction_app.models import Decision, RunStatus
+from compaction_app.models.decisions import OUTCOME_CHOICES
 from sessions_app.models import Message, Session, ToolCall
 from sessions_app.models.messages import ROLE_CHOICES
 from sessions_app.models.sessions import LEVEL_CHOICES
@@ -71,7 +73,8 @@ class SessionFilter(FilterSet):
         return queryset.filter(Q(title__icontains=value) | Q(external_id__icontains=value))
 
     def by_breaker(self, queryset: QuerySet[Session], name: str, value: str) -> QuerySet[Session]:
-        return queryset.filter(compaction_state__opened_at__isnull=value == "false")
+        is_open = selectors.has_open_breaker()
+        return queryset.filter(is_open if value == "true" else ~is_open)
 
 
 class MessageFilter(FilterSet):
@@ -118,3 +121,16 @@ class RunFilter(FilterSet):
         field_name="failure_reason", choices=[(reason.value, reason.value) for reason in FailureReason]
     )
     session = django_filters.UUIDFilter(field_name="session__uuid", help_text="A session's id.")
+
+
+class DecisionFilter(FilterSet):
+    outcome = django_filters.ChoiceFilter(
+        choices=OUTCOME_CHOICES, help_text="What was chosen: `requested`, `applied`, or why nothing was done."
+    )
+    moment = django_filters.ChoiceFilter(
+        choices=Decision.Moment.choices, help_text="What gave the occasion: an `append`, a `prepare/`, or the `sweep`."
+    )
+
+    class Meta:
+        model = Decision
+        fields: tuple[str, ...] = ()

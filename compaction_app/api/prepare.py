@@ -23,11 +23,11 @@ LINKS = [link.name for link in PLANS[Trigger.PREPARE].links]
 
 
 class AppliedBody(serializers.Serializer[Any]):
-    """What one light link did, or why it passed."""
+    """What one light link did, why it passed, or why it was not tried."""
 
     link = serializers.ChoiceField(choices=LINKS, help_text="The link's name.")
     ran = serializers.BooleanField(help_text="Whether it cleared anything.")
-    why = serializers.CharField(help_text="What it did or why it passed, in words with figures.")
+    why = serializers.CharField(help_text="What it did, or why it did nothing, in words with figures.")
     cleared = serializers.IntegerField(help_text="Tool results that it cleared.")
     tokens_freed = serializers.IntegerField(help_text="What that frees, estimated.")
     boundary = serializers.UUIDField(allow_null=True, help_text="The `microcompact` boundary that it wrote.")
@@ -44,7 +44,7 @@ class PreparedBody(ContextBody):
         help_text="The block for endpoints that take `cache_edits`; null unless that dialect is switched on.",
     )
     betas = serializers.ListField(child=serializers.CharField(), help_text="Beta names that the request must carry.")
-    applied = AppliedBody(many=True, help_text="The light links in their order, and what each did.")
+    applied = AppliedBody(many=True, help_text="Every light link, in their order, and what each did.")
 
 
 class PrepareView(ApiView):

@@ -57,15 +57,22 @@ class TokenStateBody(serializers.Serializer[Any]):
     breaker_open = serializers.BooleanField(
         help_text="Whether compaction has stopped starting by itself; by hand it always works."
     )
-    breaker_opened_at = serializers.DateTimeField(allow_null=True, help_text="Since when; null while it is closed.")
+    breaker_opened_at = serializers.DateTimeField(
+        allow_null=True,
+        help_text="Since when; null while it is closed, and before the first decision on a threshold out of reach.",
+    )
     breaker_opened_by = serializers.ChoiceField(
-        choices=[cause.value for cause in OpenedBy], allow_null=True, help_text="Why; null while it is closed."
+        choices=[cause.value for cause in OpenedBy],
+        allow_null=True,
+        help_text="Why; `unreachable` exactly while the level is; null while it is closed.",
     )
     breaker_retry_at = serializers.DateTimeField(
         allow_null=True, help_text="From when on one automatic try is allowed; null where none will be."
     )
     detail = serializers.CharField(
-        allow_null=True, help_text="What keeps compaction from starting by itself, in words; null where nothing does."
+        allow_null=True,
+        help_text="What keeps compaction from starting by itself, in words; else that the client goes on with another "
+        "context than the one that is handed out; null where there is nothing to say.",
     )
     origins = serializers.DictField(
         child=serializers.ChoiceField(choices=["environment", "team", "session"]),

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from compaction_app.engine.clearing import counted
 from compaction_app.engine.relief import Relief
 from sessions_app.policy import Policy
 from sessions_app.transcript.analysis import ContextAnalysis, Counted, LargeMessage, Part, ToolShare
@@ -265,7 +266,7 @@ def _link_remarks(links: Sequence[Relief]) -> Iterator[str]:
     ready = [link for link in links if link.would_run]
     for link in (ready or links)[:1]:
         if link.would_run:
-            yield f"The {link.link} link could free {link.tokens:,} tokens now, in {link.results} results."
+            yield f"The {link.link} link could free {link.tokens:,} tokens now, in {counted(link.results)}."
         else:
             yield f"The {link.link} link could free {link.tokens:,} tokens, but does not run now: {link.why}."
 

@@ -14,7 +14,16 @@ from compaction_app.engine.outcome import FailureReason
 from sessions_app.policy import Policy
 
 # How a run may end without success and without telling anything about the next one.
-NO_FAILURE = frozenset({FailureReason.NOTHING_TO_COMPACT, FailureReason.STALE_VIEW, FailureReason.COMPACTION_DISABLED})
+NO_FAILURE = frozenset(
+    {
+        FailureReason.NOTHING_TO_COMPACT,
+        FailureReason.NOT_SMALLER,
+        FailureReason.STALE_VIEW,
+        FailureReason.COMPACTION_DISABLED,
+    }
+)
+# Of those, what the next run would meet again as long as the same is shown.
+NOTHING_FOUND = frozenset({FailureReason.NOTHING_TO_COMPACT, FailureReason.NOT_SMALLER})
 
 _MINUTE = "%Y-%m-%d %H:%M"
 
@@ -29,11 +38,11 @@ class OpenedBy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BreakerState:
-    """What is remembered of a session's runs. Open when `opened_at` and `opened_by` are set.
+    """What is remembered of a session's runs. Open when `opened_by` is set; stored, `opened_at` is set with it.
 
     `failures`, `ineffective`: in a row; `last_failure`: reason of the newest of them. `tried_at`: when the open breaker
-    last let a run through, or when one last ended badly while it was open; the cool-down counts from there.
-    `nothing_at_tokens`: size of the context at which a run found nothing to compact; None where there was none.
+    last let a run through, or when an automatic one last ended badly while it was open; the cool-down counts from
+    there. `nothing_at_tokens`: estimate of what was shown when a run found nothing to compact; None where none did.
     """
 
     failures: int = 0
@@ -46,7 +55,7 @@ class BreakerState:
 
     @property
     def is_open(self) -> bool:
-        return self.opened_at is not None
+        return self.opened_by is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,24 +67,29 @@ class Permission:
     why: str = ""
 
 
-def after_failure(*, state: BreakerState, reason: FailureReason, policy: Policy, now: datetime) -> BreakerState:
-    """A run has failed. What tells nothing about the next run (`NO_FAILURE`) leaves the state as it is."""
+def after_failure(
+    *, state: BreakerState, reason: FailureReason, automatic: bool, shown_tokens: int, policy: Policy, now: datetime
+) -> BreakerState:
+    """A run has failed. What tells nothing about the next run (`NO_FAILURE`) counts for nothing.
+
+    `automatic`: it had started by itself; `shown_tokens`: estimate of what it has found shown.
+    """
+    if reason in NOTHING_FOUND:
+        return replace(state, nothing_at_tokens=shown_tokens)
     if reason in NO_FAILURE:
         return state
-    return _judged(replace(state, failures=state.failures + 1, last_failure=reason.value), policy=policy, now=now)
+    counted = replace(state, failures=state.failures + 1, last_failure=reason.value)
+    return _judged(counted, automatic=automatic, policy=policy, now=now)
 
 
-def after_success(*, state: BreakerState, effective: bool, policy: Policy, now: datetime) -> BreakerState:
+def after_success(
+    *, state: BreakerState, effective: bool, automatic: bool, policy: Policy, now: datetime
+) -> BreakerState:
     """A run has succeeded. One that helped closes the breaker and forgets everything; another is no failure either."""
     if effective:
         return BreakerState()
     counted = replace(state, failures=0, last_failure="", ineffective=state.ineffective + 1, nothing_at_tokens=None)
-    return _judged(counted, policy=policy, now=now)
-
-
-def after_nothing(*, state: BreakerState, context_tokens: int) -> BreakerState:
-    """A run has found nothing to compact in a context of this size."""
-    return replace(state, nothing_at_tokens=context_tokens)
+    return _judged(counted, automatic=automatic, policy=policy, now=now)
 
 
 def after_reset() -> BreakerState:
@@ -98,6 +112,14 @@ def when_reachable(*, state: BreakerState) -> BreakerState:
     if state.opened_by is not OpenedBy.UNREACHABLE:
         return state
     return replace(state, opened_at=None, opened_by=None, tried_at=None)
+
+
+def as_told(*, state: BreakerState, unreachable: bool) -> BreakerState:
+    """The state as it is told of a session whose threshold is out of reach now, or is not.
+
+    What is stored follows with the next decision. Where none has been made since, `opened_at` is not known.
+    """
+    return replace(state, opened_by=OpenedBy.UNREACHABLE) if unreachable else when_reachable(state=state)
 
 
 def is_effective(*, tokens_before: int, tokens_after: int, over_threshold: bool, policy: Policy) -> bool:
@@ -124,9 +146,10 @@ def may_start(*, state: BreakerState, policy: Policy, now: datetime) -> Permissi
 
 def told(*, state: BreakerState) -> str:
     """Since when an open breaker is open, and why, in words; "" for a closed one. Times are UTC."""
-    if state.opened_at is None:
+    if not state.is_open:
         return ""
-    return f"breaker open since {state.opened_at:{_MINUTE}} UTC {_cause(state)}"
+    since = f" since {state.opened_at:{_MINUTE}} UTC" if state.opened_at else ""
+    return f"breaker open{since} {_cause(state)}"
 
 
 def advised(*, state: BreakerState, policy: Policy) -> str:
@@ -147,16 +170,19 @@ def _cause(state: BreakerState) -> str:
         number = f"{state.ineffective} " if state.ineffective else ""
         return f"after {number}compactions in a row that did not help"
     number = f"{state.failures} " if state.failures else ""
-    newest = f" ({state.last_failure})" if state.last_failure else ""
+    newest = f" (the last: {state.last_failure})" if state.last_failure else ""
     return f"after {number}failures in a row{newest}"
 
 
-def _judged(state: BreakerState, *, policy: Policy, now: datetime) -> BreakerState:
-    """Opens it where a count has reached its limit; what ends badly while it is open begins the cool-down anew."""
+def _judged(state: BreakerState, *, automatic: bool, policy: Policy, now: datetime) -> BreakerState:
+    """Opens it where a count has reached its limit.
+
+    An automatic try that ends badly while it is open begins the cool-down anew; a run by hand pushes no try away.
+    """
     if state.opened_by is OpenedBy.UNREACHABLE:
         return state
     if state.is_open:
-        return replace(state, tried_at=now)
+        return replace(state, tried_at=now) if automatic else state
     if state.failures >= policy.breaker_failures:
         return replace(state, opened_at=now, opened_by=OpenedBy.FAILURES)
     if state.ineffective >= policy.breaker_ineffective:

@@ -23,13 +23,19 @@ def passed(situation: Situation, why: str) -> Step:
     )
 
 
+def counted(number: int, *, of: str = "") -> str:
+    """ "1 result", "12 compactable results"."""
+    return f"{number:,} {of}{' ' if of else ''}result{'' if number == 1 else 's'}"
+
+
 def cleared_step(
     situation: Situation, *, old: Sequence[CompactableResult], clearing: Clearing, reason: str, keep: int
 ) -> Step:
     """A step that clears the results `old`: a microcompact boundary, each id with its reason and what it frees."""
     freed = sum(result.tokens_freed for result in old)
-    count = f"{len(old)} result{'' if len(old) == 1 else 's'} of {_tools(old)}"
-    why = f"{reason}; {count} cleared, about {freed:,} tokens freed; the newest {keep} stay"
+    why = (
+        f"{reason}; {counted(len(old))} of {_tools(old)} cleared, about {freed:,} tokens freed; the newest {keep} stay"
+    )
     draft = BoundaryDraft(
         kind=BoundaryKind.MICROCOMPACT,
         covers_to=old[-1].position,

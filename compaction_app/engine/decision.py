@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from compaction_app.engine.breaker import BreakerState, advised, may_start, told
+from compaction_app.engine.breaker import BreakerState, advised, as_told, may_start, told
 from sessions_app.policy import ResolvedPolicy
 from sessions_app.transcript.window import Level, Window
 
@@ -29,6 +29,9 @@ class Outcome(StrEnum):
     ERROR = "error"
 
 
+# What a run of the session that is active already takes the place of.
+WAITS_FOR_A_RUN = frozenset({Outcome.REQUESTED, Outcome.BREAKER_OPEN, Outcome.NOTHING_TO_COMPACT})
+
 # Kept only near a threshold: far from one they are what always happens.
 QUIET = frozenset(
     {
@@ -43,7 +46,11 @@ QUIET = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a decision looks at, from the columns of one session. Tokens are of the whole context."""
+    """What a decision looks at, from the columns of one session. Tokens are of the whole context.
+
+    `breaker`: as it is stored. `shown_tokens`: estimate of what the model is shown, without system prompt and tools.
+    `ignored_prompt_tokens`: prompt of the last response, where that was plainly of another context than ours, else 0.
+    """
 
     context_tokens: int
     overhead_tokens: int
@@ -53,6 +60,13 @@ class Facts:
     resolved: ResolvedPolicy
     breaker: BreakerState
     context_bytes: int = 0
+    shown_tokens: int = 0
+    ignored_prompt_tokens: int = 0
+
+    @property
+    def told_breaker(self) -> BreakerState:
+        """The breaker as it is told: open while the threshold is out of reach, and not for that once it is not."""
+        return as_told(state=self.breaker, unreachable=self.level is Level.UNREACHABLE)
 
     @property
     def is_near(self) -> bool:
@@ -81,26 +95,33 @@ class Verdict:
     is_try: bool = False
 
 
+def switched_off(*, resolved: ResolvedPolicy, automatic: bool) -> str | None:
+    """That nothing may be compacted, and who says so, in words; None where it may. `automatic`: by itself."""
+    if not resolved.policy.compaction_enabled:
+        return f"compaction is switched off by the {resolved.origin('compaction_enabled')}"
+    if automatic and not resolved.policy.auto_compact_enabled:
+        return f"automatic compaction is switched off by the {resolved.origin('auto_compact_enabled')}"
+    return None
+
+
 def _switched_off(facts: Facts) -> Verdict | None:
-    if facts.resolved.policy.compaction_enabled:
+    why = switched_off(resolved=facts.resolved, automatic=True)
+    if why is None:
         return None
-    by = facts.resolved.origin("compaction_enabled")
-    return Verdict(Outcome.COMPACTION_DISABLED, f"compaction is switched off by the {by}")
-
-
-def _automatic_switched_off(facts: Facts) -> Verdict | None:
-    if facts.resolved.policy.auto_compact_enabled:
-        return None
-    by = facts.resolved.origin("auto_compact_enabled")
-    return Verdict(Outcome.AUTO_COMPACT_DISABLED, f"automatic compaction is switched off by the {by}")
+    enabled = facts.resolved.policy.compaction_enabled
+    return Verdict(Outcome.AUTO_COMPACT_DISABLED if enabled else Outcome.COMPACTION_DISABLED, why)
 
 
 def _below(facts: Facts) -> Verdict | None:
     if facts.is_over or facts.level is Level.UNREACHABLE:
         return None
     threshold = facts.window.auto_compact_threshold
-    why = f"{facts.context_tokens:,} tokens; automatic compaction starts at {threshold:,}"
-    return Verdict(Outcome.BELOW_THRESHOLD, why)
+    parts = (
+        f"{facts.context_tokens:,} tokens",
+        f"automatic compaction starts at {threshold:,}",
+        elsewhere(facts=facts),
+    )
+    return Verdict(Outcome.BELOW_THRESHOLD, "; ".join(part for part in parts if part))
 
 
 def _unreachable(facts: Facts) -> Verdict | None:
@@ -114,13 +135,17 @@ def _unreachable(facts: Facts) -> Verdict | None:
 
 
 def _nothing_new(facts: Facts) -> Verdict | None:
-    """A change in either direction counts: what makes a context smaller is a boundary, and then all is new."""
+    """A change in either direction counts: what makes it smaller is a boundary or a rewind, and then all is new.
+
+    What is shown counts, not the context's size: that one grows with each response of a client whose prompts hold what
+    it never gave, and a compaction could do nothing about it.
+    """
     found, least = facts.breaker.nothing_at_tokens, facts.resolved.policy.auto_retry_tokens
-    if found is None or not facts.is_over or abs(facts.context_tokens - found) >= least:
+    if found is None or not facts.is_over or abs(facts.shown_tokens - found) >= least:
         return None
     why = (
-        f"a run found nothing to compact at {found:,} tokens; the next one waits until that has changed by "
-        f"{least:,} (now {facts.context_tokens:,})"
+        f"a run found nothing to compact in the {found:,} tokens that were shown; the next one waits until they have "
+        f"changed by {least:,} (now {facts.shown_tokens:,})"
     )
     return Verdict(Outcome.NOTHING_TO_COMPACT, why)
 
@@ -129,11 +154,12 @@ def decide(*, facts: Facts, answered: bool, now: datetime) -> Verdict:
     """What to do after an append. `answered`: a response of the model was among what came. The first gate that answers
     decides.
 
-    REQUESTED means that a run is to be queued; whether one is active already is for the database to say.
+    REQUESTED means that a run is to be queued; whether one is active already is for the database to say, which goes
+    before every verdict of WAITS_FOR_A_RUN.
     """
     if not answered:
         return Verdict(Outcome.NO_ASSISTANT_MESSAGE, "no response of the model was appended; the next one decides")
-    for gate in (_switched_off, _automatic_switched_off, _below, _unreachable):
+    for gate in (_switched_off, _below, _unreachable):
         if verdict := gate(facts):
             return verdict
     permission = may_start(state=facts.breaker, policy=facts.resolved.policy, now=now)
@@ -154,10 +180,20 @@ def _requested(facts: Facts, *, is_try: bool) -> Verdict:
 
 def hindrance(*, facts: Facts) -> str | None:
     """Why automatic compaction would not start, whatever the context's size; None where nothing stops it."""
-    for gate in (_switched_off, _automatic_switched_off, _unreachable):
+    for gate in (_switched_off, _unreachable):
         if verdict := gate(facts):
             return verdict.why
-    if facts.breaker.is_open:
-        return advised(state=facts.breaker, policy=facts.resolved.policy)
+    if facts.told_breaker.is_open:
+        return advised(state=facts.told_breaker, policy=facts.resolved.policy)
     waiting = _nothing_new(facts)
     return waiting.why if waiting else None
+
+
+def elsewhere(*, facts: Facts) -> str | None:
+    """That the client's prompts are of another context than the one that is handed out, in words; None where not."""
+    if not facts.ignored_prompt_tokens:
+        return None
+    return (
+        f"the last response's prompt had {facts.ignored_prompt_tokens:,} tokens, but what is handed out has about "
+        f"{facts.context_tokens:,}: the client goes on without context/ or prepare/"
+    )

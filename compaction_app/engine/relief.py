@@ -13,7 +13,7 @@ from compaction_app.engine.ports import Silent
 from compaction_app.engine.values import Situation, Trigger
 from sessions_app.catalog import TokenizerFamily
 from sessions_app.policy import Policy
-from sessions_app.transcript.clearing import CompactableResult, ResultTracker, live, old_results
+from sessions_app.transcript.clearing import CompactableResult, ResultTracker, as_billed, live, old_results
 from sessions_app.transcript.messages import Role, content_blocks
 from sessions_app.transcript.request import THINKING
 from sessions_app.transcript.view import ContextView, ViewItem
@@ -44,7 +44,7 @@ class StreamedSituation(Situation):
 
     @property
     def compactable(self) -> list[CompactableResult]:
-        return list(self.tracked)
+        return as_billed(self.tracked, ratio=self.shown_ratio)
 
 
 class ReliefReader:
@@ -79,11 +79,16 @@ class ReliefReader:
         last_assistant_at: datetime | None,
         window: Window,
         now: datetime,
+        shown_ratio: float = 1.0,
     ) -> list[Relief]:
-        """What each link that runs before a request could free, in their order. Tokens: the whole context's."""
+        """What each link that runs before a request could free, in their order. Tokens: the whole context's.
+
+        `shown_ratio`: tokens of the context per estimated token of what is shown.
+        """
         start = () if self._start is None else (self._start,)
         situation = StreamedSituation(
             view=ContextView(items=(*start, *self._newest), boundary=None),
+            shown_ratio=shown_ratio,
             tracked=tuple(sorted(self._tracker.results, key=lambda result: result.position)),
             tokens=tokens,
             overhead_tokens=overhead_tokens,

@@ -13,7 +13,7 @@ from compaction_app.engine.ports import Progress, Summarizer
 from sessions_app.catalog import TokenizerFamily
 from sessions_app.policy import Policy
 from sessions_app.transcript.boundary import BoundaryDraft
-from sessions_app.transcript.clearing import CompactableResult, compactable_results
+from sessions_app.transcript.clearing import CompactableResult, as_billed, compactable_results
 from sessions_app.transcript.messages import Message
 from sessions_app.transcript.view import ContextView, clear
 from sessions_app.transcript.window import Window
@@ -50,7 +50,9 @@ class Situation:
     `originals(up_to)`: the stored messages of the live path at positions 1..up_to, oldest first, so that a summary is
     made from the history itself and never from an earlier summary. `summarizer`: None where no link may call a model.
     `last_assistant_at`: when the last response was made, None before the first. `drafts`: what the links before
-    have proposed, in order; `view` and `tokens` are as if that were done, `found` is how it was before.
+    have proposed, in order; `view` and `tokens` are as if that were done, `found` is how it was before. `ratio`: billed
+    tokens per estimated one where no usage tells; `shown_ratio`: the same of what is shown now, by the last usage too.
+    The view's tokens are estimates; `tokens`, and what a step tells, are as billed.
     """
 
     view: ContextView
@@ -69,6 +71,8 @@ class Situation:
     instructions: str = ""
     drafts: tuple[BoundaryDraft, ...] = ()
     found: Situation | None = None
+    ratio: float = 1.0
+    shown_ratio: float = 1.0
 
     @property
     def as_found(self) -> Situation:
@@ -89,13 +93,19 @@ class Situation:
 
     @property
     def compactable(self) -> list[CompactableResult]:
-        """The results in the view whose tool may be cleared, oldest first."""
-        return compactable_results(
+        """The results in the view whose tool may be cleared, oldest first; what they would free as it is billed."""
+        results = compactable_results(
             items=self.view.items,
             tools=self.policy.compactable_tools,
             least_bytes=self.policy.clear_least_result_bytes,
             family=self.family,
         )
+        return as_billed(results, ratio=self.shown_ratio)
+
+    @property
+    def estimated_tokens(self) -> int:
+        """The whole context by our own estimates: what a usage that its client reports wrongly can't inflate."""
+        return min(self.tokens, self.overhead_tokens + round(self.view.tokens * self.ratio))
 
     def after(self, step: Step) -> Situation:
         """The situation once a step's proposal is taken in."""
@@ -103,6 +113,5 @@ class Situation:
         if draft is None:
             return replace(self, tokens=step.tokens_after)
         if not draft.kind.summarizes:
-            ids = draft.cleared_tool_use_ids
-            view = clear(view=view, tool_use_ids=ids, clearing=draft.clearing, family=self.family)
+            view = clear(view=view, results=draft.cleared_at, clearing=draft.clearing, family=self.family)
         return replace(self, tokens=step.tokens_after, view=view, drafts=(*self.drafts, draft), found=self.as_found)

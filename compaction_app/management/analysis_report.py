@@ -68,8 +68,9 @@ def _parts(report: Report) -> Iterator[str]:
                 if share.tokens:
                     yield f"    {name:<{LABEL - 4}}{share.tokens:>11,}{share.percent:>8.1f}"
     yield f"{'  all together':<{LABEL}}{report.context.tokens:>11,}{_sum(report):>8.1f}"
-    counted = (("images", report.images), ("documents", report.documents))
-    yield from (f"  {found.count:,} {name}: {found.tokens:,} tokens" for name, found in counted if found.count)
+    for name, found in (("image", report.images), ("document", report.documents)):
+        if found.count:
+            yield f"  {found.count:,} {name}{'' if found.count == 1 else 's'}: {found.tokens:,} tokens"
     cleared = report.cleared
     if cleared.count:
         yield f"  results cleared: {cleared.count:,}; in full they would take {cleared.tokens:,} tokens"
@@ -130,7 +131,8 @@ def _links(report: Report) -> Iterator[str]:
     yield f"{'WHAT CLEARING COULD FREE':<{LABEL}}{'tokens':>11}{'results':>8}{'now':>6}"
     for link in report.links:
         yield f"  {link.link:<{LABEL - 2}}{link.tokens:>11,}{link.results:>8,}{'yes' if link.would_run else 'no':>6}"
-        yield from _wrapped(link.why, mark="    ")
+        # Where it would run, its words are those of a link that has run; here nothing was done.
+        yield from _wrapped(f"would: {link.why}" if link.would_run else link.why, mark="    ")
 
 
 def _wrapped(text: str, *, mark: str) -> Iterator[str]:

@@ -9,6 +9,7 @@ from django.db import models
 from compaction_app.engine.decision import Outcome
 from compaction_app.models.runs import CompactionRun
 from sessions_app.models import Session, Team
+from sessions_app.models.fields import ExactJSONField, StorableTextField
 from sessions_app.models.sessions import LEVEL_CHOICES
 
 OUTCOME_CHOICES = [(outcome.value, outcome.value.replace("_", " ")) for outcome in Outcome]
@@ -38,8 +39,8 @@ class Decision(models.Model):
     error_threshold = models.PositiveIntegerField()
     auto_compact_threshold = models.PositiveIntegerField()
     outcome = models.CharField(max_length=25, choices=OUTCOME_CHOICES)
-    why = models.TextField()
-    applied = models.JSONField(default=list, blank=True, help_text="what each light link did, where they were tried")
+    why = StorableTextField()
+    applied = ExactJSONField(default=list, blank=True, help_text="what each light link did, where they were tried")
     run = models.ForeignKey(CompactionRun, on_delete=models.SET_NULL, null=True, blank=True, related_name="decisions")
 
     objects = DecisionQuerySet.as_manager()

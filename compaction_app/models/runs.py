@@ -12,7 +12,7 @@ from django.db.models import Q
 
 from compaction_app.engine.outcome import FailureReason
 from sessions_app.models import CompactBoundary, Session, Team
-from sessions_app.models.fields import ExactJSONField
+from sessions_app.models.fields import ExactJSONField, StorableTextField
 
 FAILURE_CHOICES = [(reason.value, reason.value.replace("_", " ")) for reason in FailureReason]
 
@@ -53,7 +53,7 @@ class CompactionRun(models.Model):
     lease_expires_at = models.DateTimeField(null=True, blank=True)
     attempts = models.JSONField(default=list, blank=True, help_text="one entry a claim: when it began and how it ended")
     failure_reason = models.CharField(max_length=40, choices=FAILURE_CHOICES, blank=True)
-    detail = models.TextField(blank=True)
+    detail = StorableTextField(blank=True)
     boundary = models.OneToOneField(
         CompactBoundary, on_delete=models.PROTECT, null=True, blank=True, related_name="run"
     )
@@ -117,7 +117,7 @@ class RunStep(models.Model):
     attempt = models.PositiveSmallIntegerField(default=1)
     link = models.CharField(max_length=40)
     ran = models.BooleanField()
-    why = models.TextField()
+    why = StorableTextField()
     tokens_before = models.PositiveIntegerField()
     tokens_after = models.PositiveIntegerField()
 

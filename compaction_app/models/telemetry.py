@@ -9,6 +9,7 @@ from django.db import models
 
 from compaction_app.models.runs import CompactionRun
 from sessions_app.models import Session, Team
+from sessions_app.models.fields import ExactJSONField
 
 
 class TelemetryQuerySet(models.QuerySet["TelemetryEvent"]):
@@ -22,7 +23,7 @@ class TelemetryEvent(models.Model):
     session = models.ForeignKey(Session, on_delete=models.SET_NULL, null=True, related_name="telemetry_events")
     run = models.ForeignKey(CompactionRun, on_delete=models.SET_NULL, null=True, related_name="telemetry_events")
     name = models.CharField(max_length=60)
-    payload = models.JSONField(default=dict)
+    payload = ExactJSONField(default=dict)
     at = models.DateTimeField()
 
     objects = TelemetryQuerySet.as_manager()

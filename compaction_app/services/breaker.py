@@ -22,19 +22,25 @@ from sessions_app.services.append import lock_session
 from sessions_app.transcript.window import Level
 
 
-def note_failure(*, session: Session, reason: FailureReason, now: datetime) -> None:
-    """A run has failed. The caller holds the session's lock; `session` is as the run has read it, with its team."""
+def note_failure(*, session: Session, reason: FailureReason, automatic: bool, now: datetime) -> None:
+    """A run has failed. The caller holds the session's lock; `session` is as the run has read it, with its team.
+
+    `automatic`: the run had started by itself.
+    """
     before = _locked_state(session)
-    if reason is FailureReason.NOTHING_TO_COMPACT:
-        after = breaker.after_nothing(state=before, context_tokens=session.context_tokens)
-    else:
-        policy = transcripts.effective_policy(team=session.team, session=session).policy
-        after = breaker.after_failure(state=before, reason=reason, policy=policy, now=now)
+    after = breaker.after_failure(
+        state=before,
+        reason=reason,
+        automatic=automatic,
+        shown_tokens=session.view_tokens,
+        policy=transcripts.effective_policy(team=session.team, session=session).policy,
+        now=now,
+    )
     _store(session=session, before=before, after=after, cause="failure", now=now)
 
 
-def note_success(*, session: Session, shown_before: int, now: datetime) -> None:
-    """A run has succeeded. The caller holds the session's lock; `session` is as it is now.
+def note_success(*, session: Session, shown_before: int, automatic: bool, now: datetime) -> None:
+    """A run has succeeded. The caller holds the session's lock; `session` is as it is now, all of it.
 
     `shown_before`: the estimate of what the model was shown before, in tokens. Estimate is compared with estimate, so
     that a usage that a client reports wrongly opens no breaker.
@@ -47,7 +53,9 @@ def note_success(*, session: Session, shown_before: int, now: datetime) -> None:
         policy=facts.resolved.policy,
     )
     before = _locked_state(session)
-    after = breaker.after_success(state=before, effective=effective, policy=facts.resolved.policy, now=now)
+    after = breaker.after_success(
+        state=before, effective=effective, automatic=automatic, policy=facts.resolved.policy, now=now
+    )
     _store(session=session, before=before, after=after, cause="success", now=now)
 
 

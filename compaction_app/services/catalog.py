@@ -15,7 +15,7 @@ from django.core.cache import cache
 from compaction_app.engine.ports import ProviderError
 from compaction_app.llm import anthropic_api
 from sessions_app.policy import Policy
-from sessions_app.selectors import MODEL_LIMITS_KEY
+from sessions_app.selectors import MODEL_LIMITS_KEY, forget_model_limits
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +50,7 @@ def refresh(*, now: datetime) -> bool:
         told = anthropic_api.list_models(seconds=Policy().catalog_ask_seconds)
         models = {name: list(limits) for name, limits in told.items()}
         cache.set(MODEL_LIMITS_KEY, {"fetched_at": now.timestamp(), "models": models}, timeout=None)
+        forget_model_limits()
     except ProviderError as error:
         logger.warning("the provider does not tell its models (%s); what it told before stands", error)
         return False

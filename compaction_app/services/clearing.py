@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from compaction_app import telemetry
-from compaction_app.engine.chain import Trail, light_drafts, run_chain
+from compaction_app.engine.chain import Trail, run_chain
 from compaction_app.engine.plan import PLANS
 from compaction_app.engine.ports import Silent
 from compaction_app.engine.values import Situation, Step, Trigger
@@ -23,7 +23,10 @@ from sessions_app.transcript.window import window_of
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What one light link did, or why it passed. `cleared`: how many results; `tokens_freed`: an estimate."""
+    """What one light link did, why it passed, or why it was not tried.
+
+    `cleared`: how many results; `tokens_freed`: an estimate.
+    """
 
     link: str
     ran: bool
@@ -31,6 +34,15 @@ class Applied:
     cleared: int
     tokens_freed: int
     boundary: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LightLinks:
+    """What each light link did, in their order. `view`: what they have looked at, as a request shows it (edits of the
+    API's side whole); None where something was written since, or nothing was read."""
+
+    applied: tuple[Applied, ...]
+    view: ContextView | None = None
 
 
 def light_situation(*, session: Session, policy: Policy, view: ContextView, now: datetime) -> Situation:
@@ -46,46 +58,50 @@ def light_situation(*, session: Session, policy: Policy, view: ContextView, now:
         now=now,
         window=window_of(policy=policy, model=transcripts.model_limits(model=session.model)),
         last_assistant_at=session.last_assistant_at,
+        ratio=transcripts.estimate_ratio(session=session),
+        shown_ratio=transcripts.shown_ratio(session=session),
         originals=lambda up_to: (),
         summarizer=None,
         progress=Silent(),
     )
 
 
-def apply_light_links(*, session: Session, now: datetime) -> list[Applied]:
+def apply_light_links(*, session: Session, now: datetime) -> LightLinks:
     """Run the light links as of now and write what they clear (`session` with its team loaded; refreshed by it).
 
     Where something else was written meanwhile the links look again, once.
     """
-    for last_try in (False, True):
-        try:
-            return _apply(session=session, now=now)
-        except StaleView as stale:
-            session.refresh_from_db()
-            if last_try:
-                return _none_ran(why=f"the context changed while it was looked at: {stale}")
-        except InvalidContext as invalid:
-            return _none_ran(why=f"clearing would give a context that the API refuses: {invalid}")
-    return []
+    try:
+        return _apply_twice(session=session, now=now)
+    except StaleView as stale:
+        session.refresh_from_db()
+        return skip_light_links(why=f"the context changed while it was looked at: {stale}")
+    except InvalidContext as invalid:
+        return skip_light_links(why=f"clearing would give a context that the API refuses: {invalid}")
 
 
-def _none_ran(*, why: str) -> list[Applied]:
-    return [skipped(link=link.name, why=why) for link in PLANS[Trigger.PREPARE].links]
+def skip_light_links(*, why: str) -> LightLinks:
+    """What is told of the light links where none of them has done anything."""
+    return LightLinks(applied=tuple(_skipped(link=link.name, why=why) for link in PLANS[Trigger.PREPARE].links))
 
 
-def skip_light_links(*, why: str) -> list[Applied]:
-    """What is told of the light links where none of them is tried."""
-    return _none_ran(why=why)
-
-
-def skipped(*, link: str, why: str) -> Applied:
+def _skipped(*, link: str, why: str) -> Applied:
     return Applied(link=link, ran=False, why=why, cleared=0, tokens_freed=0)
 
 
-def _apply(*, session: Session, now: datetime) -> list[Applied]:
+def _apply_twice(*, session: Session, now: datetime) -> LightLinks:
+    try:
+        return _apply(session=session, now=now)
+    except StaleView:
+        session.refresh_from_db()
+        return _apply(session=session, now=now)
+
+
+def _apply(*, session: Session, now: datetime) -> LightLinks:
     policy = transcripts.effective_policy(team=session.team, session=session).policy
+    # Before the view: a boundary that is written between the two is noticed then.
     newest_id = transcripts.newest_boundary_id(session=session)
-    view = transcripts.context_view(session=session)
+    view = transcripts.context_view(session=session, edits_at_api=policy.cache_edits_enabled)
     situation = light_situation(session=session, policy=policy, view=view, now=now)
     trail: Trail = []
     run_chain(plan=PLANS[Trigger.PREPARE], situation=situation, trail=trail)
@@ -103,9 +119,17 @@ def _apply(*, session: Session, now: datetime) -> list[Applied]:
                 now=now,
             )
             tell_cleared(boundary=boundaries[link], session=session, now=now)
-    if light_drafts(trail):
+    if boundaries:
         session.refresh_from_db()
-    return [_told(link, step, boundaries.get(link)) for link, step in trail]
+    told = [_told(link, step, boundaries.get(link)) for link, step in trail]
+    return LightLinks(applied=(*told, *_not_tried(trail)), view=None if boundaries else view)
+
+
+def _not_tried(trail: Trail) -> list[Applied]:
+    """The links behind the one that has cleared enough."""
+    last = trail[-1][0]
+    links = PLANS[Trigger.PREPARE].links[len(trail) :]
+    return [_skipped(link=link.name, why=f"not tried: {last} has cleared already") for link in links]
 
 
 def _told(link: str, step: Step, boundary: CompactBoundary | None) -> Applied:

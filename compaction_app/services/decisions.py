@@ -14,12 +14,13 @@ from datetime import datetime
 
 from django.core.cache import cache
 from django.db import transaction
-from django.db.models import Exists, OuterRef
+from django.db.models import Exists, F, OuterRef, Subquery
+from django.db.models.functions import Coalesce
 
 from compaction_app import selectors
 from compaction_app.engine import decision
 from compaction_app.engine.breaker import OpenedBy
-from compaction_app.engine.decision import QUIET, Facts, Outcome, Verdict
+from compaction_app.engine.decision import QUIET, WAITS_FOR_A_RUN, Facts, Outcome, Verdict
 from compaction_app.models import CompactionRun, Decision
 from compaction_app.services import breaker, runs
 from compaction_app.services.clearing import Applied
@@ -42,18 +43,23 @@ def decide(*, session: Session, moment: Decision.Moment, now: datetime, answered
     `answered`: a response of the model was among what was appended. The caller hands the run out.
     """
     facts = selectors.decision_facts(session=session)
-    verdict = decision.decide(facts=facts, answered=answered, now=now)
-    if verdict.outcome is Outcome.REQUESTED:
-        active = CompactionRun.objects.filter(session=session).active().first()
-        verdict = _active(active) if active else verdict
+    verdict = _or_active(decision.decide(facts=facts, answered=answered, now=now), session=session)
     if verdict.outcome is Outcome.REQUESTED or _breaker_is_behind(facts, verdict):
         return _act(session=session, moment=moment, answered=answered, now=now)
     _keep(session=session, facts=facts, verdict=verdict, moment=moment, now=now)
     return None
 
 
+def _or_active(verdict: Verdict, *, session: Session) -> Verdict:
+    """A run that is active goes before the breaker, whose one try it may be. One query, over the threshold only."""
+    if verdict.outcome not in WAITS_FOR_A_RUN:
+        return verdict
+    active = CompactionRun.objects.filter(session=session).active().first()
+    return _active(active) if active else verdict
+
+
 def _breaker_is_behind(facts: Facts, verdict: Verdict) -> bool:
-    """Whether the threshold went out of reach or came back since the breaker was written."""
+    """Whether the threshold went out of reach or came back since the breaker was stored."""
     if facts.level is Level.UNREACHABLE:
         return verdict.outcome is Outcome.UNREACHABLE and not facts.breaker.is_open
     return facts.breaker.opened_by is OpenedBy.UNREACHABLE
@@ -75,6 +81,8 @@ def _act(*, session: Session, moment: Decision.Moment, answered: bool, now: date
                 run = _queue(session=locked, now=now)
             except runs.ActiveRun as active:
                 verdict = _active(active.run)
+        else:
+            verdict = _or_active(verdict, session=locked)
         _keep(session=locked, facts=facts, verdict=verdict, moment=moment, now=now, run=run)
     row = getattr(locked, "compaction_state", None)
     if row is not None:
@@ -152,13 +160,14 @@ def _keep(
 
 
 def sweep(*, now: datetime) -> list[int]:
-    """Decide for sessions over their threshold without a run, as an append would; ids of the runs that were queued.
+    """Decide for appends over the threshold that nobody has decided about; ids of the runs that were queued.
 
-    The net under a crash between an append and its decision (decision 19). A bounded number each time, going round.
-    One session that can't be dealt with keeps back no other.
+    The net under a crash between an append and its decision (decision 21), and no more: what was decided once, or has
+    failed since, waits for the next append. A bounded number each time, going round. One session that can't be dealt
+    with keeps back no other.
     """
     queued = []
-    for session in _over_threshold():
+    for session in _undecided():
         try:
             run = decide(session=session, moment=Decision.Moment.SWEEP, now=now)
         except Exception as error:
@@ -169,23 +178,43 @@ def sweep(*, now: datetime) -> list[int]:
     return queued
 
 
-def _over_threshold() -> list[Session]:
-    """The next sessions whose level says so, round and round. What was only imported waits for its next append."""
+def _undecided() -> list[Session]:
+    """The next sessions over their threshold whose last append left no decision, round and round.
+
+    Over the threshold every decision of an append is kept, in the transaction of the run that it queues, with the
+    position that it has seen; so it tells a crash whatever clock a client's messages carry. What was only imported
+    waits for its next append.
+    """
     active = CompactionRun.objects.filter(session=OuterRef("pk")).active()
+    newest = Decision.objects.filter(session=OuterRef("pk")).exclude(moment=Decision.Moment.PREPARE).order_by("-id")
     over = (
         Session.objects.filter(~Exists(active), level=Level.AUTO_COMPACT.value, source="api")
+        .alias(decided_to=Coalesce(Subquery(newest.values("position")[:1]), 0))
+        .filter(decided_to__lt=F("last_position"))
         .select_related("team", "compaction_state")
         .defer("system", "tools", "metadata")
         .order_by("pk")
     )
     last = _swept_to()
-    found = list(over.filter(pk__gt=last)[:MOST_SWEPT])
+    found: list[Session] = list(over.filter(pk__gt=last)[:MOST_SWEPT])
     if last and len(found) < MOST_SWEPT:
         found += list(over.filter(pk__lte=last)[: MOST_SWEPT - len(found)])
     if found:
-        cache.set(SWEPT_TO_KEY, found[-1].pk, timeout=None)
+        _note_swept_to(found[-1].pk)
     return found
 
 
 def _swept_to() -> int:
-    return int(cache.get(SWEPT_TO_KEY) or 0)
+    """Where to go on. A cache that does not answer makes the sweep begin at the front, and stops nothing."""
+    try:
+        return int(cache.get(SWEPT_TO_KEY) or 0)
+    except Exception as error:
+        logger.warning("the cache does not answer (%s); the sweep begins at the front", type(error).__name__)
+        return 0
+
+
+def _note_swept_to(session_id: int) -> None:
+    try:
+        cache.set(SWEPT_TO_KEY, session_id, timeout=None)
+    except Exception as error:
+        logger.warning("the cache does not answer (%s); the next sweep begins at the front", type(error).__name__)

@@ -11,7 +11,7 @@ import logging
 import traceback
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -22,9 +22,10 @@ from django.utils import timezone
 
 from compaction_app import telemetry
 from compaction_app.engine.chain import Trail, light_drafts, run_chain
+from compaction_app.engine.decision import switched_off
 from compaction_app.engine.outcome import CompactionCancelled, CompactionRefused, FailureReason, RunErrored
 from compaction_app.engine.plan import PLANS
-from compaction_app.engine.values import Situation, Trigger
+from compaction_app.engine.values import Situation, Step, Trigger
 from compaction_app.llm.factory import make_summarizer, summarizer_name
 from compaction_app.models import CompactionRun, RunStatus, RunStep
 from compaction_app.services import breaker, clearing
@@ -88,6 +89,15 @@ def queue_run(
         raise ActiveRun(run=active) from None
 
 
+def queue_instead(*, of: CompactionRun, instructions: str, now: datetime) -> CompactionRun:
+    """Queue a run by hand in the place of one that only waits. Raises ActiveRun when a worker took that meanwhile."""
+    trigger = CompactBoundary.Trigger.MANUAL
+    with transaction.atomic():
+        lock_session(session_id=of.session_id)
+        cancel_queued(run=of, now=now, why="somebody asked for a compaction, which takes its place")
+        return queue_run(session=of.session, trigger=trigger, instructions=instructions, now=now)
+
+
 def claim(*, run_id: int, now: datetime) -> Claim | None:
     """Take a queued run. None when somebody has it or it is finished: a second delivery does nothing."""
     run = CompactionRun.objects.select_related("session__team").filter(pk=run_id).first()
@@ -117,8 +127,9 @@ def execute(*, run_id: int, listener: ProgressListener | None = None) -> Compact
     if held is None:
         return None
     run = CompactionRun.objects.select_related("session__team").get(pk=run_id)
+    attempt = Attempt(session=run.session)
     try:
-        _work(run=run, held=held, listener=listener)
+        _work(run=run, held=held, listener=listener, attempt=attempt)
     except CompactionCancelled:
         logger.info("run %s was taken away from this worker", run.uuid)
     except (KeyboardInterrupt, SystemExit):
@@ -128,7 +139,7 @@ def execute(*, run_id: int, listener: ProgressListener | None = None) -> Compact
         told = describe(error=error)
         frames = "".join(traceback.format_tb(error.__traceback__))
         logger.error("run %s met an unexpected %s\n%s", run.uuid, told, frames)
-        _fail(run=run, held=held, reason=FailureReason.ERROR, detail=told, attempt=Attempt(session=run.session))
+        _fail(run=run, held=held, reason=FailureReason.ERROR, detail=told, attempt=attempt)
         raise RunErrored(f"run {run.uuid}: {told}") from None
     run.refresh_from_db()
     return run
@@ -142,7 +153,7 @@ def describe(*, error: Exception) -> str:
 
 @dataclass(slots=True)
 class Attempt:
-    """What one try has found and done so far: the session as it was read, and the steps of the chain.
+    """What the newest try has found and done so far: the session as it was read, and the steps of the chain.
 
     `head_id`, `newest_id`: the head boundary of the view and the newest boundary of any kind, None where there is none.
     """
@@ -152,36 +163,42 @@ class Attempt:
     newest_id: int | None = None
     trail: Trail = field(default_factory=list)
 
+    def begin_anew(self) -> None:
+        self.head_id, self.newest_id, self.trail = None, None, []
 
-def _work(*, run: CompactionRun, held: Claim, listener: ProgressListener | None) -> None:
-    for last_try in (False, True):
-        attempt = Attempt(session=run.session)
-        try:
-            return _attempt(run=run, held=held, listener=listener, attempt=attempt)
-        except StaleView as stale:
-            if last_try:
-                return _fail(run=run, held=held, reason=FailureReason.STALE_VIEW, detail=str(stale), attempt=attempt)
-        except CompactionRefused as refused:
-            return _fail(run=run, held=held, reason=refused.reason, detail=refused.detail, attempt=attempt)
-        except InvalidContext as invalid:
-            reason = FailureReason.INVALID_CONTEXT
-            return _fail(run=run, held=held, reason=reason, detail=str(invalid), attempt=attempt)
-    return None
+
+def _work(*, run: CompactionRun, held: Claim, listener: ProgressListener | None, attempt: Attempt) -> None:
+    """Bring the run to a success or to an expected failure. `attempt` tells how far it came, also after a bug."""
+    try:
+        _attempt_twice(run=run, held=held, listener=listener, attempt=attempt)
+    except StaleView as stale:
+        _fail(run=run, held=held, reason=FailureReason.STALE_VIEW, detail=str(stale), attempt=attempt)
+    except CompactionRefused as refused:
+        _fail(run=run, held=held, reason=refused.reason, detail=refused.detail, attempt=attempt)
+    except InvalidContext as invalid:
+        _fail(run=run, held=held, reason=FailureReason.INVALID_CONTEXT, detail=str(invalid), attempt=attempt)
+
+
+def _attempt_twice(*, run: CompactionRun, held: Claim, listener: ProgressListener | None, attempt: Attempt) -> None:
+    """Once more where the context changed while it was worked on."""
+    try:
+        _attempt(run=run, held=held, listener=listener, attempt=attempt)
+    except StaleView:
+        attempt.begin_anew()
+        _attempt(run=run, held=held, listener=listener, attempt=attempt)
 
 
 def _attempt(*, run: CompactionRun, held: Claim, listener: ProgressListener | None, attempt: Attempt) -> None:
     progress = RunProgress(run=run, held=held, listener=listener)
     progress.report(stage="reading", fraction=0.02)
     attempt.session = session = Session.objects.select_related("team").get(pk=run.session_id)
-    policy = transcripts.effective_policy(team=session.team, session=session).policy
-    if not policy.compaction_enabled:
-        raise CompactionRefused(
-            reason=FailureReason.COMPACTION_DISABLED, detail="compaction is switched off (DISABLE_COMPACT)"
-        )
+    resolved = transcripts.effective_policy(team=session.team, session=session)
+    if off := switched_off(resolved=resolved, automatic=_is_automatic(run)):
+        raise CompactionRefused(reason=FailureReason.COMPACTION_DISABLED, detail=off)
     attempt.newest_id = transcripts.newest_boundary_id(session=session)
     view = transcripts.context_view(session=session)
     attempt.head_id = view.boundary.sequence if view.boundary else None
-    situation = _situation(session=session, run=run, policy=policy, view=view, progress=progress)
+    situation = _situation(session=session, run=run, policy=resolved.policy, view=view, progress=progress)
     situation = run_chain(plan=PLANS[Trigger(run.trigger)], situation=situation, trail=attempt.trail)
     drafts = [situation.summary_draft] if situation.summary_draft else list(situation.drafts)
     if not drafts:
@@ -190,6 +207,11 @@ def _attempt(*, run: CompactionRun, held: Claim, listener: ProgressListener | No
     progress.report(stage="storing", fraction=0.95)
     _finish(run=run, held=held, drafts=drafts, attempt=attempt)
     progress.tell(stage="done", fraction=1.0)
+
+
+def _is_automatic(run: CompactionRun) -> bool:
+    """Whether the run had started by itself: what holds back such runs holds back no person."""
+    return run.trigger == CompactBoundary.Trigger.AUTO
 
 
 def _situation(*, session: Session, run: CompactionRun, policy: Policy, view: Any, progress: RunProgress) -> Situation:
@@ -214,6 +236,8 @@ def _situation(*, session: Session, run: CompactionRun, policy: Policy, view: An
         now=timezone.now(),
         window=window,
         last_assistant_at=session.last_assistant_at,
+        ratio=transcripts.estimate_ratio(session=session),
+        shown_ratio=transcripts.shown_ratio(session=session),
         originals=lambda up_to: [message for message in past() if message.position <= up_to],
         summarizer=make_summarizer(name=run.summarizer),
         progress=progress,
@@ -261,8 +285,8 @@ def _finish(*, run: CompactionRun, held: Claim, drafts: Sequence[BoundaryDraft],
                 "seconds": (now - run.started_at).total_seconds() if run.started_at else None,
             },
         )
-        locked.refresh_from_db(fields=["view_tokens", "context_tokens", "overhead_tokens"])
-        breaker.note_success(session=locked, shown_before=shown_before, now=now)
+        after = lock_session(session_id=session.pk)  # the boundary has changed its counters
+        breaker.note_success(session=after, shown_before=shown_before, automatic=_is_automatic(run), now=now)
 
 
 def _commit(*, run: CompactionRun, drafts: Sequence[BoundaryDraft], attempt: Attempt, now: datetime) -> CompactBoundary:
@@ -295,7 +319,7 @@ def _fail(*, run: CompactionRun, held: Claim, reason: FailureReason, detail: str
             return  # somebody else has the run now; its end is theirs to tell
         kept = _keep_light_edits(run=run, attempt=attempt, now=now)
         _close(held=held, now=now, status=RunStatus.FAILED, failure_reason=reason.value, detail=detail)
-        _store_steps(run=run, held=held, trail=attempt.trail)
+        _store_steps(run=run, held=held, trail=_as_kept(attempt.trail, kept=kept))
         telemetry.emit_compact_failed(
             run=run,
             now=now,
@@ -305,24 +329,39 @@ def _fail(*, run: CompactionRun, held: Claim, reason: FailureReason, detail: str
                 "tokens_before": run.session.context_tokens,
                 "attempt": held.attempt,
                 "summarizer": run.summarizer,
-                "light_edits_kept": kept,
+                "light_edits_kept": len(kept),
             },
         )
-        breaker.note_failure(session=attempt.session, reason=reason, now=now)
+        breaker.note_failure(session=attempt.session, reason=reason, automatic=_is_automatic(run), now=now)
 
 
-def _keep_light_edits(*, run: CompactionRun, attempt: Attempt, now: datetime) -> int:
-    """What was cleared before a later link failed stays: each is a valid boundary of its own (decision 1)."""
+def _keep_light_edits(*, run: CompactionRun, attempt: Attempt, now: datetime) -> list[BoundaryDraft]:
+    """What was cleared before a later link failed stays: each is a valid boundary of its own (decision 1).
+
+    All or none. Nothing that goes wrong with it keeps the run from its end.
+    """
     drafts = light_drafts(attempt.trail)
     if not drafts:
-        return 0
+        return []
     try:
         with transaction.atomic():
             _commit(run=run, drafts=drafts, attempt=attempt, now=now)
     except (StaleView, InvalidContext) as problem:
         logger.info("light edits of run %s were not kept: %s", run.uuid, type(problem).__name__)
-        return 0
-    return len(drafts)
+        return []
+    except Exception as error:
+        logger.error("light edits of run %s were not kept: unexpected %s", run.uuid, describe(error=error))
+        return []
+    return drafts
+
+
+def _as_kept(trail: Trail, *, kept: Sequence[BoundaryDraft]) -> Trail:
+    """The steps of a run that failed: what was proposed and not stored came to nothing."""
+    return [(name, step if step.draft is None or step.draft in kept else _undone(step)) for name, step in trail]
+
+
+def _undone(step: Step) -> Step:
+    return replace(step, draft=None, tokens_after=step.tokens_before, why=f"{step.why}; not stored")
 
 
 def _still_ours(*, held: Claim) -> None:
@@ -381,11 +420,11 @@ def not_handed_out(*, run_id: int) -> None:
     CompactionRun.objects.filter(pk=run_id, status=RunStatus.QUEUED).update(handed_out_at=None)
 
 
-def cancel_queued(*, run: CompactionRun, now: datetime) -> bool:
+def cancel_queued(*, run: CompactionRun, now: datetime, why: str = "") -> bool:
     """End a run that nobody works on; False when somebody has taken it meanwhile."""
     return bool(
         CompactionRun.objects.filter(pk=run.pk, status=RunStatus.QUEUED).update(
-            status=RunStatus.CANCELLED, finished_at=now
+            status=RunStatus.CANCELLED, finished_at=now, detail=why
         )
     )
 
@@ -412,16 +451,20 @@ def recover(*, now: datetime, broker_is_new: bool = False) -> list[int]:
 
 
 def _take_back(*, run: CompactionRun, now: datetime) -> None:
+    """Queue the run again, or end it, unless its worker has told of itself since `run` was read."""
+    silent = CompactionRun.objects.filter(
+        pk=run.pk, status=RunStatus.RUNNING, claim_token=run.claim_token, lease_expires_at__lt=now
+    )
     policy = transcripts.effective_policy(team=run.session.team, session=run.session).policy
-    held = Claim(run_id=run.pk, token=run.claim_token or uuid.uuid4(), attempt=run.attempt)
     lost = 1 + sum(attempt.get("outcome") == LOST for attempt in run.attempts)
     if lost >= policy.run_attempts:
-        detail = f"its worker went silent {lost} times"
-        _fail(run=run, held=held, reason=FailureReason.WORKER_LOST, detail=detail, attempt=Attempt(session=run.session))
+        # With the claim the worker loses the run, so that it can't come back between this and the run's end.
+        ours = Claim(run_id=run.pk, token=uuid.uuid4(), attempt=run.attempt)
+        if silent.update(claim_token=ours.token, lease_expires_at=now + _lease(run)):
+            detail, attempt = f"its worker went silent {lost} times", Attempt(session=run.session)
+            _fail(run=run, held=ours, reason=FailureReason.WORKER_LOST, detail=detail, attempt=attempt)
         return
-    CompactionRun.objects.filter(
-        pk=run.pk, status=RunStatus.RUNNING, claim_token=run.claim_token, lease_expires_at__lt=now
-    ).update(
+    silent.update(
         status=RunStatus.QUEUED,
         handed_out_at=None,
         lease_expires_at=None,

@@ -37,6 +37,11 @@ class Migration(migrations.Migration):
         ),
         migrations.AddField(
             model_name='session',
+            name='ignored_prompt_tokens',
+            field=models.PositiveIntegerField(default=0, help_text='prompt of the last usage, where that was of another context than what would be sent now'),
+        ),
+        migrations.AddField(
+            model_name='session',
             name='view_bytes',
             field=models.PositiveBigIntegerField(default=0, help_text="size of what a request's messages hold"),
         ),

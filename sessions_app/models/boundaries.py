@@ -54,9 +54,9 @@ class CompactBoundary(models.Model):
     head_uuid = models.CharField(max_length=128, blank=True)
     anchor_uuid = models.CharField(max_length=128, blank=True)
     tail_uuid = models.CharField(max_length=128, blank=True)
-    cleared_tool_use_ids = models.JSONField(default=list, blank=True)
+    cleared_tool_use_ids = ExactJSONField(default=list, blank=True)
     # The same with tool, position, tokens freed and reason (transcript/boundary.py: ClearedResult).
-    cleared_results = models.JSONField(default=list, blank=True)
+    cleared_results = ExactJSONField(default=list, blank=True)
     clearing = models.CharField(
         max_length=15,
         choices=CLEARING_CHOICES,
@@ -124,6 +124,7 @@ class CompactBoundary(models.Model):
             preserved=preserved,
             attachments=tuple(attachment.as_value() for attachment in self.attachments.all()),
             cleared_tool_use_ids=frozenset(self.cleared_tool_use_ids),
+            cleared_at=frozenset((row["position"], row["tool_use_id"]) for row in self.cleared_results),
             clearing=values.Clearing(self.clearing),
             reverted_at=self.reverted_at,
         )

@@ -1,4 +1,4 @@
-"""A JSON column that gives back exactly what was put in, on every database."""
+"""Columns for what clients and tools say: JSON that comes back exactly, and text that every database takes."""
 
 from __future__ import annotations
 
@@ -28,6 +28,17 @@ def dump_json(value: object) -> str:
 def storable_text(value: str) -> str:
     """Text for a plain column: NUL and lone surrogates, which PostgreSQL refuses, become U+FFFD."""
     return _UNSTORABLE.sub("\ufffd", value)
+
+
+class StorableTextField(models.TextField):
+    """Text in which a tool's name or words may stand: whatever comes, what is written is `storable_text`.
+
+    A refusal by the database would undo what the text only tells of.
+    """
+
+    def get_prep_value(self, value: Any) -> Any:
+        prepared = super().get_prep_value(value)
+        return storable_text(prepared) if isinstance(prepared, str) else prepared
 
 
 class ExactJSONField(models.TextField):

@@ -74,16 +74,19 @@ class Session(models.Model):
     # How full it was when it last changed; a figure that changes since is taken in with the next append.
     level = models.CharField(max_length=15, choices=LEVEL_CHOICES, default=Level.OK.value)
     # How far this session's estimates were off, by model (sessions_app/transcript/calibration.py).
-    calibration = models.JSONField(null=True, blank=True)
+    calibration = ExactJSONField(null=True, blank=True)
     # The newest boundary: the context before it, and what was shown right after. They tell which of the two a later
     # usage is of (services/accounting.py). 0 where there was none.
     compacted_from_tokens = models.PositiveIntegerField(default=0)
     compacted_view_tokens = models.PositiveIntegerField(default=0)
+    ignored_prompt_tokens = models.PositiveIntegerField(
+        default=0, help_text="prompt of the last usage, where that was of another context than what would be sent now"
+    )
     edits_handed_out = models.BooleanField(
         default=False, help_text="a client was given the edits by which the API clears results"
     )
     # The last usage (sessions_app/transcript/tokens.py: UsageAnchor); void or null after a boundary until the next one.
-    anchor = models.JSONField(null=True, blank=True)
+    anchor = ExactJSONField(null=True, blank=True)
 
     objects = SessionQuerySet.as_manager()
 

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from datetime import datetime
 
 from sessions_app import selectors
+from sessions_app.catalog import tokenizer_family
 from sessions_app.models import Message, Session
 from sessions_app.policy import Policy
 from sessions_app.transcript.calibration import Calibration
@@ -25,16 +26,26 @@ def count_appended(*, session: Session, rows: Sequence[Message], rewound: bool, 
     """Take the stored rows into the counters. Costs what the rows cost; a rewind costs one sum over the view."""
     if rewound:
         _begin_anew(session=session, rows=rows)
+    family = tokenizer_family(session.model)
     for row in rows:
         session.last_position = row.position
         if row.role == Role.ASSISTANT and row.kind == MessageKind.NORMAL and not row.is_sidechain:
             session.model = session.model or row.model
-            session.last_assistant_at = row.sent_at
+            session.last_assistant_at = _not_ahead(row.sent_at, now)
         if _is_shown(row):
             _count_row(session=session, row=row)
-    moments = [row.sent_at for row in rows if row.sent_at] + [session.last_message_at or rows[0].sent_at or now]
-    session.last_message_at = max(moments)
+    if session.boundary_count and tokenizer_family(session.model) != family:
+        # The model has become known just now: summary and placeholders are priced by its tokenizer.
+        view = selectors.context_view(session=session)
+        session.view_tokens, session.view_bytes = view.tokens, view.content_bytes
+    moments = [_not_ahead(row.sent_at, now) for row in rows] + [session.last_message_at]
+    session.last_message_at = max(moment for moment in moments if moment is not None)
     settle(session=session)
+
+
+def _not_ahead(moment: datetime | None, now: datetime) -> datetime:
+    """A client's clock may be ahead; what it says is stored, but nothing waits for it."""
+    return min(moment, now) if moment else now
 
 
 def _begin_anew(*, session: Session, rows: Sequence[Message]) -> None:
@@ -56,9 +67,28 @@ def _is_shown(row: Message) -> bool:
 def sendable_overhead(*, session: Session, policy: Policy) -> int:
     """The overhead that counts after a compaction of ours, in tokens.
 
-    What was measured beyond the policy's figure is history that the client never gave, and that is not sent any more.
+    What was measured beyond the policy's figure, and beyond what the client gave as system prompt and tools, is history
+    that it never gave, and that is not sent any more.
     """
-    return min(session.overhead_tokens, policy.largest_overhead_tokens)
+    return min(session.overhead_tokens, max(policy.largest_overhead_tokens, session.given_overhead_tokens))
+
+
+def recount_overhead(*, session: Session, given_tokens: int) -> None:
+    """After system prompt, tools or model were changed; `given_tokens`: estimate of what the client gives now.
+
+    What was measured is of the old ones: the difference is laid on it until the next usage measures anew.
+    """
+    change = given_tokens - session.given_overhead_tokens
+    session.given_overhead_tokens = given_tokens
+    if not session.overhead_measured:
+        session.overhead_tokens = given_tokens
+    elif change:
+        session.overhead_tokens = max(session.overhead_tokens + change, 0)
+        session.overhead_measured, session.overhead_due = False, True
+        anchor = _anchor(session)
+        if anchor.position:
+            _keep_anchor(session=session, anchor=anchor.changed(tokens=change))
+    settle(session=session)
 
 
 def recount_view(*, session: Session, view: ContextView) -> None:
@@ -115,14 +145,15 @@ def _keep_anchor(*, session: Session, anchor: UsageAnchor) -> None:
 
 
 def _ratio(session: Session) -> float:
-    calibration = Calibration.from_json(session.calibration)
-    return calibration.ratio(figures=FIGURES) if calibration else 1.0
+    return selectors.estimate_ratio(session=session)
 
 
 def _count_row(*, session: Session, row: Message) -> None:
     usage = Usage.from_json(row.usage) if row.role == Role.ASSISTANT else None
-    if usage and _is_of_the_old_context(session=session, prompt_tokens=usage.prompt_tokens):
-        usage = None
+    if usage and usage.prompt_tokens:
+        is_old = _is_of_the_old_context(session=session, prompt_tokens=usage.prompt_tokens)
+        session.ignored_prompt_tokens = usage.prompt_tokens if is_old else 0
+        usage = None if is_old else usage
     before = _anchor(session)
     anchor = before.after(
         position=row.position,

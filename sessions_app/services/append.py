@@ -21,7 +21,7 @@ from sessions_app.models import Message, Session
 from sessions_app.models.fields import storable_text
 from sessions_app.services import accounting, live_path, tool_index
 from sessions_app.services.incoming import IncomingMessage
-from sessions_app.transcript.messages import Content, Usage, human_text
+from sessions_app.transcript.messages import Content, human_text
 from sessions_app.transcript.tokens import estimate_content
 
 MODEL_LENGTH, MESSAGE_ID_LENGTH = 200, 255  # the columns' sizes
@@ -140,7 +140,6 @@ def _fresh(incoming: Sequence[IncomingMessage], appended: Appended) -> list[Inco
 
 
 def _row(*, session: Session, entry: IncomingMessage, digest: str, number: int, now: datetime) -> Message:
-    usage = Usage.from_json(entry.usage)
     row = Message(
         session=session,
         position=session.last_position + number,
@@ -153,7 +152,7 @@ def _row(*, session: Session, entry: IncomingMessage, digest: str, number: int, 
         content=entry.content,
         envelope=entry.envelope,
         digest=digest,
-        usage=entry.usage if usage else None,
+        usage=entry.usage,
         tokens=estimate_content(content=entry.content, family=tokenizer_family(entry.model or session.model)),
         is_meta=entry.is_meta,
         is_sidechain=entry.is_sidechain,

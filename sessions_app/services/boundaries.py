@@ -11,7 +11,7 @@ from sessions_app.models import Attachment, CompactBoundary, Message, Session
 from sessions_app.models.fields import storable_text
 from sessions_app.services import accounting
 from sessions_app.services.append import lock_session
-from sessions_app.transcript.boundary import BoundaryDraft, BoundaryKind, summary_uuid
+from sessions_app.transcript.boundary import BoundaryDraft, BoundaryKind, Clearing, summary_uuid
 from sessions_app.transcript.request import build_request
 from sessions_app.transcript.validation import validate_messages
 from sessions_app.transcript.view import ContextView
@@ -52,6 +52,10 @@ def commit_boundary(
         _refuse_stale(session=session, draft=draft, expected_head_id=expected_head_id, as_of=as_of)
         if not draft.kind.summarizes and selectors.newest_boundary_id(session=session) != expected_newest_id:
             raise StaleView("results were cleared meanwhile")
+        rewrites = not draft.kind.summarizes and draft.clearing == Clearing.PLACEHOLDER
+        if rewrites and session.last_position != as_of:
+            # What came since may be a round that began with thinking, which a changed prefix would break.
+            raise StaleView("messages arrived meanwhile")
         boundary = _write(session=session, draft=draft, trigger=trigger, tokens_before=tokens_before, now=now)
         if draft.kind.summarizes:
             policy = selectors.effective_policy(team=session.team, session=session).policy

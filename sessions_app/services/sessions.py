@@ -46,9 +46,7 @@ def update_session(*, session: Session, values: dict[str, Any]) -> Session:
                 value = _laid(over=row.policy_overrides, changes=value)
             setattr(row, name, value)
         if {"system", "tools", "model"} & set(values):
-            row.given_overhead_tokens = _overhead(row)
-            if not row.overhead_measured:
-                row.overhead_tokens = row.given_overhead_tokens
+            accounting.recount_overhead(session=row, given_tokens=_overhead(row))
         if row.model != model:
             row.calibration = None
         if tokenizer_family(row.model) == tokenizer_family(model):

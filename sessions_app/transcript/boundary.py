@@ -104,6 +104,8 @@ class Boundary:
     preserved: PreservedSegment | None = None
     attachments: tuple[AttachmentValue, ...] = ()
     cleared_tool_use_ids: frozenset[str] = frozenset()
+    # The same as (position, id): an id may be used again. Empty for a client's own clearing, which tells ids only.
+    cleared_at: frozenset[tuple[int, str]] = frozenset()
     clearing: Clearing = Clearing.PLACEHOLDER
     reverted_at: datetime | None = None
 
@@ -143,6 +145,11 @@ class BoundaryDraft:
     clearing: Clearing = Clearing.PLACEHOLDER
     why: str = ""
 
+    @property
+    def cleared_at(self) -> tuple[tuple[int, str], ...]:
+        """(position, id) of each result that it clears."""
+        return tuple((result.position, result.tool_use_id) for result in self.cleared_results)
+
     def as_boundary(self, *, committed_at: int, created_at: datetime, sequence: int) -> Boundary:
         """The boundary that this would become, to look at the view that it would give."""
         return Boundary(
@@ -157,5 +164,6 @@ class BoundaryDraft:
             preserved=self.preserved,
             attachments=self.attachments,
             cleared_tool_use_ids=frozenset(self.cleared_tool_use_ids),
+            cleared_at=frozenset(self.cleared_at),
             clearing=self.clearing,
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sessions_app.catalog import TokenizerFamily
 from sessions_app.figures import ToolTable
@@ -92,25 +92,22 @@ def compactable_results(
     return sorted(tracker.results, key=lambda result: result.position)
 
 
+def as_billed(results: Sequence[CompactableResult], *, ratio: float) -> list[CompactableResult]:
+    """The same with what they free as it is billed. `ratio`: billed tokens per estimated one."""
+    if ratio == 1:
+        return list(results)
+    return [replace(result, tokens_freed=round(result.tokens_freed * ratio)) for result in results]
+
+
 def live(results: Sequence[CompactableResult]) -> list[CompactableResult]:
     """Those that are not cleared yet."""
     return [result for result in results if not result.cleared]
 
 
 def old_results(*, results: Sequence[CompactableResult], keep: int) -> list[CompactableResult]:
-    """Those worth clearing when the most recent `keep` stay, oldest first.
-
-    A boundary clears by id, so an id that a kept or small result uses as well is left alone.
-    """
-    cut = max(len(results) - keep, 0)
-    kept = {result.tool_use_id for result in results[cut:]}
-    small = {result.tool_use_id for result in results[:cut] if not result.tokens_freed and not result.cleared}
-    left_alone = kept | small
-    return [
-        result
-        for result in results[:cut]
-        if result.tokens_freed and not result.cleared and result.tool_use_id not in left_alone
-    ]
+    """Those worth clearing when the most recent `keep` stay, oldest first."""
+    older = results[: max(len(results) - keep, 0)]
+    return [result for result in older if result.tokens_freed and not result.cleared]
 
 
 def _is_shorter(content: object, least_bytes: int) -> bool:

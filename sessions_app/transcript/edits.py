@@ -18,14 +18,16 @@ CLEAR_TOOL_USES = "clear_tool_uses_20250919"
 
 
 def context_management(
-    *, messages: Sequence[Mapping[str, Any]], edited: Sequence[str], least_tokens: int
+    *, messages: Sequence[Mapping[str, Any]], edited: Sequence[str], least_tokens: int, freed_tokens: int
 ) -> dict[str, Any]:
-    """The `context_management` that makes the API clear just the results `edited`, {} when there are none.
+    """The `context_management` that makes the API clear the results `edited`, {} when there are none.
 
     The API clears all but the newest `keep` tool uses each time it is asked, so `keep` is counted from the last one
     that we have cleared: the cleared part stays the same from request to request, and its cache with it, until a next
-    batch is decided. Tools with nothing to clear in that part are excluded by name. `clear_at_least` (tokens): below it
-    the API leaves everything as it is.
+    batch is decided. Tools with nothing to clear in that part are excluded by name; other results of the same tools in
+    it, too short for us, go along. `least_tokens`: below it the API shall leave everything as it is. It counts for
+    itself, so no more than half of our own estimate of what goes (`freed_tokens`) is asked for: what was decided must
+    happen.
     """
     if not edited:
         return {}
@@ -41,8 +43,9 @@ def context_management(
         "trigger": {"type": "tool_uses", "value": max(keep, 1)},
         "keep": {"type": "tool_uses", "value": keep},
     }
-    if least_tokens:
-        edit["clear_at_least"] = {"type": "input_tokens", "value": least_tokens}
+    at_least = min(least_tokens, freed_tokens // 2)
+    if at_least:
+        edit["clear_at_least"] = {"type": "input_tokens", "value": at_least}
     excluded = sorted({name for _, name in uses[: last + 1]} - cleared_names)
     if excluded:
         edit["exclude_tools"] = excluded

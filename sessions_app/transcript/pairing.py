@@ -18,6 +18,7 @@ from sessions_app.transcript.rounds import CallPairs
 
 Block = dict[str, Any]
 
+FURTHER = "_further"  # marks a call that shares its id with another one of its response, until it gets its own
 MISSING_RESULT = "[No result was recorded for this call.]"
 ORPHAN_RESULT = "[Result of an earlier tool call that is no longer shown]\n"
 _VALID_ID = re.compile(r"^[A-Za-z0-9_-]{1,64}$")
@@ -69,7 +70,7 @@ def _answers(turns: Sequence[Turn]) -> dict[int, Block]:
     blocks: dict[int, Block] = {}
     for turn in turns:
         for use in _uses(turn):
-            pairs.use(str(use.get("id", "")), id(use))
+            pairs.use(str(use.get("id", "")), id(use), is_further=FURTHER in use)
         for result in _results(turn):
             blocks[id(result)] = result
             pairs.result(str(result.get("tool_use_id", "")), id(result))
@@ -89,7 +90,7 @@ def _pair_one(
         new_id = names.fresh(old_id)
         if new_id != old_id:
             repairs.append(Repair("renamed_id", old_id))
-        blocks.append({**block, "id": new_id})
+        blocks.append({key: value for key, value in {**block, "id": new_id}.items() if key != FURTHER})
         answer = answers.get(id(block))
         if answer is None:
             repairs.append(Repair("closed_call", old_id))

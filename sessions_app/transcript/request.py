@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sessions_app.transcript.messages import Role, content_blocks
-from sessions_app.transcript.pairing import Block, Repair, Turn, ensure_pairing
+from sessions_app.transcript.pairing import FURTHER, Block, Repair, Turn, ensure_pairing
+from sessions_app.transcript.rounds import ResponseCalls
 from sessions_app.transcript.view import CLEARED_RESULT, ContextView, ViewItem
 
+# Where the assistant speaks first, because what was before is not shown, or because nothing was.
 LEADING_MARKER = "[The conversation before this point is not shown.]"
+BEGINNING_MARKER = "[The conversation begins here.]"
 
 THINKING = frozenset({"thinking", "redacted_thinking"})
 # What the API takes in a user and in an assistant message (facts: Anthropic API, sections 5 to 7). Another type
@@ -62,7 +65,8 @@ def build_request(*, view: ContextView, system: Any = None, tools: Any = None) -
     paired, repairs = ensure_pairing(_merge(turns))
     finished = _only_leading_compaction(_merge([turn for turn in map(_finish, paired) if turn.blocks]))
     if finished and finished[0].role != Role.USER and not _leads_with_compaction(finished[0]):
-        finished.insert(0, Turn(role=Role.USER, blocks=[{"type": "text", "text": LEADING_MARKER}]))
+        marker = BEGINNING_MARKER if view.items[0].position == 1 else LEADING_MARKER
+        finished.insert(0, Turn(role=Role.USER, blocks=[{"type": "text", "text": marker}]))
     edited = [block["tool_use_id"] for turn in finished for block in turn.blocks if block.pop(EDITED, False)]
     return MessagesRequest(
         system=system,
@@ -82,7 +86,7 @@ def _turns(view: ContextView) -> list[Turn]:
     turns: list[Turn] = []
     response: Turn | None = None
     last_id: str | None = None
-    written: set[str] = set()
+    calls = ResponseCalls()
     for item in view.items:
         blocks = _clean(item)
         if item.role != Role.ASSISTANT:
@@ -90,19 +94,17 @@ def _turns(view: ContextView) -> list[Turn]:
             response = response if all(block["type"] == "tool_result" for block in blocks) else None
             continue
         if response is None or item.message_id is None or item.message_id != last_id:
-            response, last_id, written = Turn(role=Role.ASSISTANT), item.message_id, set()
+            response, last_id, calls = Turn(role=Role.ASSISTANT), item.message_id, ResponseCalls()
             turns.append(response)
-        response.blocks.extend(block for block in blocks if _first_time(block, written))
+        response.blocks.extend(_each_once(blocks, calls))
     return turns
 
 
-def _first_time(block: Block, written: set[str]) -> bool:
-    """Some clients write a block of a response twice: a call with the same id is the same block."""
-    if block["type"] != "tool_use":
-        return True
-    again = block["id"] in written
-    written.add(block["id"])
-    return not again
+def _each_once(blocks: Sequence[Block], calls: ResponseCalls) -> Iterator[Block]:
+    for block in blocks:
+        number = calls.number(block) if block["type"] == "tool_use" else 0
+        if number is not None:
+            yield {**block, FURTHER: True} if number else block
 
 
 def _clean(item: ViewItem) -> list[Block]:
@@ -164,7 +166,11 @@ def _id(value: object) -> str:
 
 def _text(block: Mapping[str, Any], role: Role) -> Block | None:
     text = block.get("text")
-    if not isinstance(text, str) or not text.strip():
+    if not isinstance(text, str):
+        # A client's mistake: whatever stands in the text's place is told.
+        holds = any(value is not None for key, value in block.items() if key not in ("type", "cache_control"))
+        return {"type": "text", "text": _described(block)} if holds else None
+    if not text.strip():
         return None
     plain = _plain(block)
     if role != Role.ASSISTANT:
@@ -176,10 +182,12 @@ def _call(block: Mapping[str, Any]) -> Block:
     if not isinstance(block.get("id"), str) or not isinstance(block.get("name"), str) or not block["name"]:
         return {"type": "text", "text": _described(block)}
     name, arguments = block["name"], block.get("input")
+    if not isinstance(arguments, dict):
+        arguments = {} if arguments is None else {"value": arguments}
     return {
         **_plain(block),
         "name": name if TOOL_NAME.match(name) else re.sub(r"[^A-Za-z0-9_-]", "_", name)[:128],
-        "input": arguments if isinstance(arguments, dict) else {"value": arguments},
+        "input": arguments,
     }
 
 
@@ -197,12 +205,14 @@ def _result(block: Mapping[str, Any], item: ViewItem) -> Block:
         return found
     if not isinstance(content, list):
         return {**found, "content": json.dumps(content, ensure_ascii=False, default=str)}
-    parts = (_part(part) for part in content if isinstance(part, Mapping))
+    parts = (_part(part) for part in content)
     return {**found, "content": [part for part in parts if part is not None]}
 
 
-def _part(part: Mapping[str, Any]) -> Block | None:
+def _part(part: object) -> Block | None:
     """One part of a result: as it is where the API takes it there, else described; blank text is left out."""
+    if not isinstance(part, Mapping):
+        return _text({"type": "text", "text": _id(part)}, Role.USER)
     kind = part.get("type")
     if kind == "text":
         return _text(part, Role.USER)

@@ -7,11 +7,13 @@ entries with one `message_id`, tool results in between; they belong to one round
 
 from __future__ import annotations
 
+import json
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sessions_app.policy import APPROVAL_TOOLS
-from sessions_app.transcript.messages import Message, Role, tool_results, tool_uses
+from sessions_app.transcript.messages import ContentBlock, Message, Role, tool_results, tool_uses
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +73,16 @@ def group_by_api_round(messages: Sequence[Message]) -> list[Round]:
 def call_spans(messages: Sequence[Message]) -> list[CallSpan]:
     """Every tool call of the messages with its result; an id that is used again starts anew."""
     uses: list[tuple[str, int, bool]] = []
-    pairs = CallPairs()
+    pairs, calls, last_id = CallPairs(), ResponseCalls(), None
     for message in messages:
         if message.role == Role.ASSISTANT:
+            if message.message_id is None or message.message_id != last_id:
+                calls, last_id = ResponseCalls(), message.message_id
             for block in tool_uses(message.content):
-                pairs.use(block["id"], len(uses))
+                number = calls.number(block)
+                if number is None:
+                    continue
+                pairs.use(block["id"], len(uses), is_further=number > 0)
                 uses.append((block["id"], message.position, block.get("name") in APPROVAL_TOOLS))
         elif message.role == Role.USER:
             for block in tool_results(message.content):
@@ -83,31 +90,62 @@ def call_spans(messages: Sequence[Message]) -> list[CallSpan]:
     return [CallSpan(use, at, pairs.found.get(number), approval) for number, (use, at, approval) in enumerate(uses)]
 
 
+class ResponseCalls:
+    """The calls of one response, told block by block.
+
+    Some clients write a block of a response twice, others give one id to several calls: what has the same id, name and
+    input is the same call, anything else is a call of its own.
+    """
+
+    def __init__(self) -> None:
+        self._first: dict[str, ContentBlock] = {}
+        self._of_id: dict[str, set[str]] = {}  # only where an id comes again
+
+    def number(self, block: ContentBlock) -> int | None:
+        """How many other calls of the response have this call's id so far; None for a call that was told already."""
+        use_id = block["id"]
+        if use_id not in self._first:
+            self._first[use_id] = block
+            return 0
+        known = self._of_id.setdefault(use_id, {_told(self._first[use_id])})
+        before = len(known)
+        known.add(_told(block))
+        return before if len(known) > before else None
+
+
+def _told(call: ContentBlock) -> str:
+    return json.dumps([call.get("name"), call.get("input")], sort_keys=True, default=str)
+
+
 class CallPairs:
     """Which result answers which use, told in the order of the history. `found`: token of the use -> of the result.
 
     A result belongs to the newest use of its id that has none, else to the next use: clients that run parallel calls
     while the response still streams write some results before their use. A second result of a call that is
-    answered already is a repetition and belongs to nobody.
+    answered already is a repetition and belongs to nobody. Calls of one response with one id are answered in their
+    order.
     """
 
     def __init__(self) -> None:
         self.found: dict[int, int] = {}
-        self._pending: dict[str, int] = {}
+        self._pending: dict[str, deque[int]] = {}
         self._early: dict[str, int] = {}
         self._answered: set[str] = set()
 
-    def use(self, use_id: str, token: int) -> None:
+    def use(self, use_id: str, token: int, *, is_further: bool = False) -> None:
+        """`is_further`: another call of the same response has the id."""
         if use_id in self._early:
             self.found[token] = self._early.pop(use_id)
             self._answered.add(use_id)
         else:
-            self._pending[use_id] = token
+            if not is_further or use_id not in self._pending:
+                self._pending[use_id] = deque()
+            self._pending[use_id].append(token)
             self._answered.discard(use_id)
 
     def result(self, use_id: str, token: int) -> None:
-        if use_id in self._pending:
-            self.found[self._pending.pop(use_id)] = token
+        if self._pending.get(use_id):
+            self.found[self._pending[use_id].popleft()] = token
             self._answered.add(use_id)
         elif use_id not in self._answered:
             self._early.setdefault(use_id, token)

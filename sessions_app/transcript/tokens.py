@@ -565,6 +565,10 @@ class UsageAnchor:
         """
         return replace(self, cleared_tokens=self.cleared_tokens + max(tokens, 0))
 
+    def changed(self, *, tokens: int) -> UsageAnchor:
+        """The anchor once what stands before the messages (system prompt, tools) has grown or shrunk by an estimate."""
+        return replace(self, prompt_tokens=max(self.prompt_tokens + tokens, 0))
+
     @property
     def step_tokens(self) -> int:
         """Estimate of what the next prompt holds beyond this one: the reply and what came since. Never from
@@ -576,12 +580,11 @@ class UsageAnchor:
         return max(self.output_tokens, round(self.response_tokens * ratio))
 
     def context_tokens(self, *, ratio: float = 1.0) -> int:
-        """The context's size now: last prompt, its reply, and what came since, less what was cleared.
+        """Last prompt, its reply, and what came since; what was cleared is still in it.
 
         `ratio`: billed tokens per estimated one in this session (calibration.py).
         """
-        changed = round((self.tokens_since - self.cleared_tokens) * ratio)
-        return max(self.prompt_tokens + self.reply_tokens(ratio=ratio) + changed, 0)
+        return self.prompt_tokens + self.reply_tokens(ratio=ratio) + round(self.tokens_since * ratio)
 
     def source(self, *, ratio: float = 1.0) -> str:
         """What the figure rests on: "usage", "usage+estimate" or "estimate"."""
@@ -601,4 +604,9 @@ def context_tokens(
     """
     if anchor is None or not anchor.position:
         return overhead_tokens + round(view_tokens * ratio), "estimate"
-    return anchor.context_tokens(ratio=ratio), anchor.source(ratio=ratio)
+    whole = anchor.context_tokens(ratio=ratio)
+    shown_before = view_tokens + anchor.cleared_tokens
+    # What was cleared is estimated, the whole measured: the same share goes of both, so the rest is never below 0.
+    share = anchor.cleared_tokens / shown_before if anchor.cleared_tokens and shown_before > 0 else 0.0
+    cleared = max(whole - overhead_tokens, 0) * min(share, 1.0)
+    return whole - round(cleared), anchor.source(ratio=ratio)

@@ -167,12 +167,10 @@ def _pairs(messages: Sequence[Mapping[str, Any]]) -> list[str]:
         blocks = _blocks(message)
         uses = [b.get("id") for b in blocks if b.get("type") == "tool_use"]
         following = _blocks(messages[index + 1]) if index + 1 < len(messages) else []
-        answers = [b.get("tool_use_id") for b in following if b.get("type") == "tool_result"]
+        answers = Counter(b.get("tool_use_id") for b in following if b.get("type") == "tool_result")
         for use in uses:
-            if answers.count(use) != 1:
-                problems.append(
-                    f"messages.{index}: tool_use {use!r} has {answers.count(use)} results in the next message"
-                )
+            if answers[use] != 1:
+                problems.append(f"messages.{index}: tool_use {use!r} has {answers[use]} results in the next message")
         before = _blocks(messages[index - 1]) if index else []
         calls = {b.get("id") for b in before if b.get("type") == "tool_use"}
         seen_other = False
@@ -193,8 +191,9 @@ def _pairs(messages: Sequence[Mapping[str, Any]]) -> list[str]:
 def _server_pairs(index: int, blocks: Sequence[Mapping[str, Any]]) -> list[str]:
     calls = [b.get("id") for b in blocks if b.get("type") in SERVER_CALLS]
     results = [b.get("tool_use_id") for b in blocks if str(b.get("type")).endswith("_tool_result")]
-    problems = [f"messages.{index}: server call {call!r} without its result" for call in calls if call not in results]
-    problems += [f"messages.{index}: server result {r!r} without its call" for r in results if r not in calls]
+    called, answered = set(calls), set(results)
+    problems = [f"messages.{index}: server call {call!r} without its result" for call in calls if call not in answered]
+    problems += [f"messages.{index}: server result {r!r} without its call" for r in results if r not in called]
     return problems
 
 

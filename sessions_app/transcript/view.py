@@ -146,18 +146,23 @@ def _items(
 ) -> Iterator[ViewItem]:
     upto = at.committed_at if at else None
     shown = (m for m in messages if is_rendered(m) and _live(m, upto) and not (head and head.hides(m.position)))
+    cleared = _Cleared(micro)
     for item in _apply(head=head, shown=shown):
-        yield _with_cleared(item, micro, family, edits_at_api)
+        yield _with_cleared(item, cleared, family, edits_at_api)
 
 
 def clear(
-    *, view: ContextView, tool_use_ids: Collection[str], clearing: Clearing, family: TokenizerFamily
+    *, view: ContextView, results: Collection[tuple[int, str]], clearing: Clearing, family: TokenizerFamily
 ) -> ContextView:
-    """The view as it would be once these results were cleared too."""
+    """The view as it would be once these results, each as (position, id), were cleared too."""
+    by_position: dict[int, frozenset[str]] = {}
+    for position, use_id in results:
+        by_position[position] = by_position.get(position, frozenset()) | {use_id}
     marked: list[ViewItem] = []
     changed = False
     for item in view.items:
-        found = _clear_item(item, frozenset(tool_use_ids), clearing, family, shown_whole=clearing == Clearing.API_EDIT)
+        ids = by_position.get(item.position, frozenset())
+        found = _clear_item(item, ids, clearing, family, shown_whole=clearing == Clearing.API_EDIT)
         changed = changed or found.cleared != item.cleared
         stale = changed and item.role == Role.ASSISTANT and item.position > 0
         marked.append(replace(found, stale_thinking=True) if stale else found)
@@ -167,7 +172,7 @@ def clear(
 def _clear_item(
     item: ViewItem, ids: frozenset[str], clearing: Clearing, family: TokenizerFamily, *, shown_whole: bool
 ) -> ViewItem:
-    if item.message is None or item.role != Role.USER:
+    if not ids or item.message is None or item.role != Role.USER:
         return item
     known = item.cleared | item.edited
     hidden = [b for b in tool_results(item.content) if b["tool_use_id"] in ids and b["tool_use_id"] not in known]
@@ -281,17 +286,40 @@ def _attachment_item(boundary: Boundary, number: int, attachment: AttachmentValu
     )
 
 
-def _with_cleared(item: ViewItem, micro: Sequence[Boundary], family: TokenizerFamily, edits_at_api: bool) -> ViewItem:
-    """The item with the results that were cleared, at what it costs once they are placeholders.
+class _Cleared:
+    """Which boundary clears which result, looked up at the cost of the message, whatever the number of boundaries."""
 
-    A boundary clears what stood before it; a later result that uses the same id again is another result.
-    """
-    if not micro or item.message is None or item.role != Role.USER:
+    def __init__(self, micro: Sequence[Boundary]) -> None:
+        self._exact: dict[tuple[int, str], Boundary] = {}
+        for boundary in micro:
+            for place in boundary.cleared_at:
+                self._exact.setdefault(place, boundary)
+        # A client's own clearing tells ids only: it holds for what stood before it.
+        self._by_id = [boundary for boundary in micro if not boundary.cleared_at]
+        self.any = bool(micro)
+
+    def by(self, *, position: int, use_id: str) -> Boundary | None:
+        found = self._exact.get((position, use_id))
+        if found is not None or not self._by_id:
+            return found
+        return next(
+            (b for b in self._by_id if b.committed_at >= position and use_id in b.cleared_tool_use_ids),
+            None,
+        )
+
+
+def _with_cleared(item: ViewItem, cleared: _Cleared, family: TokenizerFamily, edits_at_api: bool) -> ViewItem:
+    """The item with the results that were cleared, at what it costs once they are placeholders."""
+    if not cleared.any or item.message is None or item.role != Role.USER:
         return item
-    later = [boundary for boundary in micro if boundary.committed_at >= item.position]
-    for boundary in later:
-        shown_whole = edits_at_api and boundary.clearing == Clearing.API_EDIT
-        item = _clear_item(item, boundary.cleared_tool_use_ids, boundary.clearing, family, shown_whole=shown_whole)
+    ids: dict[Clearing, set[str]] = {}
+    for block in tool_results(item.content):
+        boundary = cleared.by(position=item.position, use_id=block["tool_use_id"])
+        if boundary is not None:
+            ids.setdefault(boundary.clearing, set()).add(block["tool_use_id"])
+    for clearing, found in ids.items():
+        shown_whole = edits_at_api and clearing == Clearing.API_EDIT
+        item = _clear_item(item, frozenset(found), clearing, family, shown_whole=shown_whole)
     return item
 
 

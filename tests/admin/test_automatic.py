@@ -62,7 +62,12 @@ class TestCard:
         assert not told.breaker.try_is_due
         assert automatic_of(session=world.session, now=NOW + timedelta(hours=1)).breaker.try_is_due
         shown = world.page("mia", history(world.session))
-        for words in ("after 3 failures in a row (summary_refused)", "3 of 3", "0 of 3", "last: summary refused"):
+        for words in (
+            "after 3 failures in a row (the last: summary_refused)",
+            "3 of 3",
+            "0 of 3",
+            "last: summary refused",
+        ):
             assert words in shown
 
     def test_a_threshold_out_of_reach_has_no_next_try(self, world: World) -> None:
@@ -171,7 +176,7 @@ class TestSessionList:
     def test_marks_an_open_breaker_with_why(self, world: World) -> None:
         shown = world.page("root", SESSIONS)
         assert shown.count(">open</span>") == 1
-        assert "after 3 failures in a row (summary_refused)" in shown
+        assert "after 3 failures in a row (the last: summary_refused)" in shown
 
     def test_tells_the_level_in_words(self, world: World) -> None:
         assert '<span class="ca-fill-level">fits</span>' in world.page("root", SESSIONS)

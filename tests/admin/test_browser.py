@@ -11,7 +11,7 @@ import pytest
 from django.contrib.auth import get_user_model
 
 from compaction_app import actions
-from sessions_app.models import Session
+from sessions_app.models import Membership, Session
 from tests.admin.conftest import clear_results, history
 from tests.admin.test_automatic import decide
 from tests.build import res, use
@@ -90,6 +90,19 @@ class Watched:
         return int(self.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth"))
 
 
+def on_screen(thing: Any) -> bool:
+    """Whether the whole of it is within the window, and nothing lies over its middle."""
+    return bool(
+        thing.evaluate(
+            """it => {
+                const box = it.getBoundingClientRect();
+                const over = document.elementFromPoint(box.x + box.width / 2, box.y + box.height / 2);
+                return box.top >= 0 && box.bottom <= window.innerHeight && it.contains(over);
+            }"""
+        )
+    )
+
+
 @pytest.fixture
 def watched(browser: Any, live_server: Any, client: Any) -> Any:
     client.force_login(get_user_model().objects.create(username="root", is_staff=True, is_superuser=True))
@@ -160,15 +173,19 @@ class TestInTheBrowser:
         field.fill("3")
         tab.page.get_by_role("button", name="Save").click()
         tab.page.wait_for_selector("[data-problems]:focus")
+        assert on_screen(tab.page.locator("[data-problems]"))
+        tab.page.locator(".ca-more > summary").click()
+        tab.page.locator("[data-problems]").focus()
         tab.page.keyboard.press("Tab")
         tab.page.keyboard.press("Enter")
-        assert tab.page.evaluate("location.hash") == "#id_policy-extract_quote_chars"
-        assert field.is_visible()
+        assert tab.page.evaluate("document.activeElement.id") == "id_policy-extract_quote_chars"
+        assert on_screen(field)
+        assert on_screen(tab.page.locator("#id_policy-extract_quote_chars_error"))
         assert field.input_value() == "3"
         assert tab.troubles == []
 
     @pytest.mark.parametrize("kind", ["session", "team"])
-    def test_an_unfinished_number_takes_nothing_back(self, watched: Any, session: Session, kind: str) -> None:
+    def test_what_is_no_number_stays_and_takes_nothing_back(self, watched: Any, session: Session, kind: str) -> None:
         session.policy_overrides = session.team.policy_overrides = {"auto_compact_pct": 80}
         session.save()
         session.team.save()
@@ -177,13 +194,37 @@ class TestInTheBrowser:
         tab.open(f"/admin/sessions_app/{path}")
         field = tab.page.locator("#id_policy-auto_compact_pct")
         field.fill("")
-        field.press_sequentially("1e")
+        field.press_sequentially("abc")
         tab.page.get_by_role("button", name="Save", exact=True).click()
-        tab.page.wait_for_timeout(300)
+        tab.page.wait_for_selector("[data-problems]:focus")
+        assert field.input_value() == "abc"
         session.refresh_from_db()
         session.team.refresh_from_db()
         assert session.policy_overrides == session.team.policy_overrides == {"auto_compact_pct": 80}
-        assert tab.page.evaluate("document.activeElement.id") == "id_policy-auto_compact_pct"
+
+    @pytest.mark.parametrize("width", [390, 1440])
+    def test_bars_of_the_list_have_one_length(self, watched: Any, session: Session, width: int) -> None:
+        small = make_session(session.team)
+        append(small, user("go"))
+        make_session(session.team, system="be careful " * 90_000)
+        tab = watched(width=width)
+        tab.open("/admin/sessions_app/session/")
+        bars = tab.page.locator(".ca-fill-bar")
+        widths = {round(bars.nth(number).bounding_box()["width"]) for number in range(bars.count())}
+        assert bars.count() == 3
+        assert len(widths) == 1
+
+    def test_tables_have_all_their_columns_on_a_phone(self, watched: Any, session: Session) -> None:
+        micro = clear_results(session, "e", why="x" * 300)
+        tab = watched()
+        Membership.objects.create(team=session.team, user=get_user_model().objects.get(), role="owner")
+        tab.open(f"/admin/sessions_app/compactboundary/{micro.pk}/change/")
+        reason = tab.page.get_by_role("cell", name="cache cold: idle 400 s of 300 s").bounding_box()
+        assert reason["x"] >= 0
+        assert reason["x"] + reason["width"] <= 390
+        tab.open(f"/admin/sessions_app/team/{session.team_id}/change/")
+        box = tab.page.locator("#memberships-group .simplebar-content-wrapper")
+        assert box.evaluate("box => box.scrollWidth - box.clientWidth") == 0
 
     def test_a_run_that_waits_refreshes_itself(self, watched: Any, session: Session) -> None:
         append(session, user("something new"))

@@ -133,7 +133,12 @@ class TestTeams:
         shown = answer.content.decode()
         assert answer.status_code == 200
         assert '<ul class="ca-problem" id="id_policy-auto_compact_pct_error">' in shown
-        assert "auto_compact_pct=101: allowed is 1 to 100" in shown
+        assert shown.count('class="errornote') == 0, "the theme's boxes name no field"
+        for name, told in (
+            ("auto_compact_pct", "=101: allowed is 1 to 100"),
+            ("extract_quote_chars", "=3: allowed is"),
+        ):
+            assert f'<li><a class="ca-link" href="#id_policy-{name}">{name}{told}' in shown
         assert 'name="policy-warning_buffer_tokens" value="30000"' in shown
         assert '<details class="ca-policy ca-more" open>' in shown  # the bad one among the rest is not hidden
         world.team.refresh_from_db()
@@ -144,6 +149,7 @@ class TestTeams:
         form |= {"memberships-TOTAL_FORMS": "0", "memberships-INITIAL_FORMS": "0"}
         shown = world.clients["root"].post(f"/admin/sessions_app/team/{world.team.pk}/change/", form).content.decode()
         assert 'name="policy-auto_compact_pct" value="80"' in shown
+        assert '<a class="ca-link" href="#id_name">Name: This field is required.</a>' in shown
         world.team.refresh_from_db()
         assert (world.team.name, world.team.policy_overrides) == ("Red", {})
 
@@ -167,6 +173,24 @@ class TestTeams:
         shown = world.page("alice", f"/admin/sessions_app/team/{world.team.pk}/change/")
         assert 'name="policy-' not in shown
         assert "<code>auto_compact_pct</code>" in shown
+
+    def test_all_that_was_refused_is_told_in_one_list(self, world: World, django_user_model: Any) -> None:
+        new = django_user_model.objects.create(username="new")
+        form = {"name": "Red", "slug": "no slug", "policy-auto_compact_pct": "101"}
+        form |= {"memberships-TOTAL_FORMS": "3", "memberships-INITIAL_FORMS": "0"}
+        for number, role in enumerate(("viewer", "owner", "emperor")):
+            form |= {f"memberships-{number}-user": new.pk, f"memberships-{number}-role": role}
+        shown = world.clients["root"].post(f"/admin/sessions_app/team/{world.team.pk}/change/", form).content.decode()
+        told = shown.partition("data-problems")[2].partition("</ul>")[0]
+        links = [part.partition('"')[0] for part in told.split('href="#')[1:]]
+        assert links == [
+            "id_slug",
+            "id_memberships-1-user",  # the same one as in the first row
+            "id_memberships-2-role",
+            "memberships-group",  # the same again, told of the rows together
+            "id_policy-auto_compact_pct",
+        ]
+        assert not world.team.memberships.filter(user=new).exists()
 
     def test_members_are_added_on_the_page(self, world: World, django_user_model: Any) -> None:
         new = django_user_model.objects.create(username="new")

@@ -190,7 +190,7 @@ class TestBoundaryPage:
             f"{history(session)}?after=0#m7",
             '<code class="ca-break">c1</code>',
             "≈1,000",
-            "<td>cache cold: idle 400 s of 300 s</td>",
+            'data-label="Reason">cache cold: idle 400 s of 300 s</td>',
         ):
             assert words in shown
         for words in ("Summarizer", "Kept messages", "Covers"):

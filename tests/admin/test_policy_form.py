@@ -29,6 +29,20 @@ class TestLayout:
         shown_names = [row.name for section in (*form.sections(), *form.more()) for row in section.rows]
         assert sorted(shown_names) == sorted(overridable())
 
+    def test_a_session_has_none_of_the_import(self) -> None:
+        stored = {"import_batch_lines": 100}
+        layers = Layers(own="session", team={}, session=stored)
+        form = PolicyForm(layers=layers)
+        names = {row.name for section in (*form.sections(), *form.more()) for row in section.rows}
+        team_names = set(overridable())
+        assert team_names - names == {name for name in team_names if name.startswith("import_")} != set()
+        assert not [row.name for row in figure_rows(layers=layers) if row.name.startswith("import_")]
+        # What a session holds of them is left alone.
+        assert form.unknown == []
+        again = filled(layers, auto_compact_pct="80")
+        assert again.is_valid()
+        assert again.changes() == {"auto_compact_pct": 80}
+
     def test_no_section_names_a_figure_that_is_not_there_or_prefix_without_one(self) -> None:
         assert {name for _, names in SECTIONS for name in names} <= set(overridable())
         assert all(section.rows for section in PolicyForm(layers=TEAM).more())
@@ -60,11 +74,26 @@ class TestLayers:
         assert 'placeholder="80"' in str(form["auto_compact_pct"])
         assert "not overridden (yes)" in str(form["auto_compact_enabled"])
 
-    def test_inputs_carry_the_bounds_of_the_table(self) -> None:
-        field = str(PolicyForm(layers=TEAM)["auto_compact_pct"])
-        for part in ('type="number"', 'min="1"', 'max="100"', 'step="1"', "id_policy-auto_compact_pct_helptext"):
+    def test_inputs_of_numbers_keep_what_is_typed_and_tell_their_bounds(self) -> None:
+        form = PolicyForm(layers=TEAM)
+        field = str(form["auto_compact_pct"])
+        for part in ('type="text"', 'inputmode="numeric"', "id_policy-auto_compact_pct_helptext"):
             assert part in field
-        assert 'step="any"' in str(PolicyForm(layers=TEAM)["least_freed_share"])
+        assert 'inputmode="decimal"' in str(form["least_freed_share"])
+        assert 'value="abc"' in str(filled(auto_compact_pct="abc")["auto_compact_pct"])
+
+    @pytest.mark.parametrize(
+        ("name", "bounds"),
+        [
+            ("warning_buffer_tokens", "0 to 1,000,000,000"),
+            ("context_window", "1,000 to 10,000,000"),
+            ("smallest_threshold_share", "0.1 to 1"),
+        ],
+    )
+    def test_hint_and_refusal_tell_the_same_bounds(self, name: str, bounds: str) -> None:
+        form = filled(**{name: "-5"})
+        assert form[name].help_text == f"{bounds} {policy.FIGURES[name].metadata['unit']}"
+        assert [str(error).rpartition("allowed is ")[2] for error in form[name].errors] == [bounds]
 
 
 class TestReading:
@@ -78,6 +107,7 @@ class TestReading:
             ("cache_edit_dialect", "cache_edits", "cache_edits"),
             ("compactable_tools", "a: yes\r\nmcp__x:y: no", {"a": True, "mcp__x:y": False}),
             ("compactable_tools", '{"mcp__*": true}', {"mcp__*": True}),
+            ("context_window", "1,000,000", 1_000_000),
             ("auto_compact_pct", "", None),
             ("compactable_tools", " ", None),
         ],
@@ -95,7 +125,10 @@ class TestReading:
             ("auto_compact_pct", "80.5", "auto_compact_pct='80.5': a whole number is needed"),
             ("auto_compact_pct", "many", "auto_compact_pct='many': a whole number is needed"),
             ("auto_compact_pct", "9" * 5_000, "a whole number is needed"),
-            ("context_window", "-1", "context_window=-1: allowed is 1000 to 10000000"),
+            ("context_window", "-1", "context_window=-1: allowed is 1,000 to 10,000,000"),
+            ("context_window", "20000000", "context_window=20000000: allowed is 1,000 to 10,000,000"),
+            ("context_window", "10,00", "context_window='10,00': a whole number is needed"),
+            ("least_freed_share", "0,5", "least_freed_share='0,5': a number is needed"),
             ("extract_repeat_gain", "inf", "extract_repeat_gain='inf': a number is needed"),
             ("extract_repeat_gain", "nan", "extract_repeat_gain="),
             ("auto_compact_enabled", "maybe", "auto_compact_enabled='maybe': allowed is true or false"),
@@ -115,7 +148,9 @@ class TestReading:
         assert not form.is_valid()
         assert list(form.errors) == [name]
         assert any(words in error for error in form.errors[name]), form.errors[name]
-        assert [row.name for row in form.problems()] == [name]
+        problems = form.problems()
+        assert {problem.target for problem in problems} == {f"id_policy-{name}"}
+        assert [problem.text for problem in problems] == form.errors[name]
 
     def test_changes_are_only_what_becomes_another(self) -> None:
         stored = {"auto_compact_pct": 80, "breaker_failures": 4, "nonsense": 1}
@@ -168,7 +203,10 @@ class TestSessionPage:
 
     def test_refuses_and_keeps_the_inputs(self, world: World) -> None:
         shown_again = self.save(world, "root", auto_compact_pct="101", breaker_failures="5").content.decode()
-        assert "auto_compact_pct=101: allowed is 1 to 100" in shown_again
+        told = "auto_compact_pct=101: allowed is 1 to 100"
+        assert f'href="#id_policy-auto_compact_pct">{told}</a>' in shown_again
+        assert f"<li>{told}</li>" in shown_again, "beside its input as well"
+        assert shown_again.count("data-problems") == 1
         assert 'aria-invalid="true"' in shown_again
         assert 'name="policy-breaker_failures" value="5"' in shown_again
         world.session.refresh_from_db()
@@ -185,6 +223,14 @@ class TestSessionPage:
     def test_is_not_found_by_another_team(self, world: World) -> None:
         assert world.get("charlie", self.path(world.session)).status_code == 404
         assert self.save(world, "charlie", auto_compact_pct="70").status_code == 404
+
+    def test_leads_back_to_the_session_under_a_harmless_name(self, world: World) -> None:
+        Session.objects.filter(pk=world.session.pk).update(title="<b>\u202egnp")
+        shown_page = world.page("vic", self.path(world.session))
+        link = f'<a href="/admin/sessions_app/session/{world.session.pk}/change/"'
+        name = shown_page.partition(link)[2].partition(">")[2].partition("</a>")[0]
+        assert "&lt;b&gt;" in name
+        assert "\u202e" not in shown_page
 
     def test_needs_the_token(self, world: World) -> None:
         client = Client(enforce_csrf_checks=True)

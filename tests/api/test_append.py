@@ -61,11 +61,25 @@ class TestAppend:
         assert is_uuid(message["uuid"])
         assert answer.json()["token_state"]["source"] == "estimate"
 
-    @pytest.mark.parametrize("usage", [None, {}, {"input_tokens": None}, {"iterations": [{"a": 1}], "speed": "fast"}])
-    def test_nulls_are_as_good_as_nothing(self, api: Api, session: Session, usage: Any) -> None:
+    @pytest.mark.parametrize(
+        "usage",
+        [
+            None,
+            {},
+            {"input_tokens": None},
+            {"input_tokens": 0, "output_tokens": 0, "service_tier": "standard"},
+            {"iterations": [{"a": 1}], "speed": "fast"},
+        ],
+    )
+    @pytest.mark.parametrize("role", ["assistant", "user"])
+    def test_nulls_are_as_good_as_nothing_and_kept_as_given(
+        self, api: Api, session: Session, usage: Any, role: str
+    ) -> None:
         names = ("uuid", "parent_uuid", "message_id", "timestamp", "model", "is_meta")
-        body = {"role": "assistant", "content": "hello", **dict.fromkeys(names), "usage": usage}
-        assert api.send(path(session), body).status_code == 201
+        body = {"role": role, "content": "hello", **dict.fromkeys(names), "usage": usage}
+        answer = api.send(path(session), body)
+        assert (answer.status_code, answer.json()["token_state"]["source"]) == (201, "estimate")
+        assert api.read(path(session)).json()["results"][0]["usage"] == usage
 
     @pytest.mark.parametrize(
         "content",

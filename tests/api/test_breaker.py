@@ -97,6 +97,22 @@ class TestSessions:
         open_breaker(make_session(cast.charlies_team, external_id="foreign"))
         assert [row["external_id"] for row in api.read("sessions/", **params).json()["results"]] == expected
 
+    def test_a_threshold_out_of_reach_counts_as_the_list_tells_it(self, api: Api, cast: Cast) -> None:
+        """Also before a decision has stored it, and not any more once the threshold can be reached."""
+        figures = {"context_window": 32_768}
+        tools = [{"name": "big", "description": "word " * 40_000, "input_schema": {"type": "object"}}]
+        make_session(cast.alices_team, external_id="out of reach", tools=tools, policy_overrides=figures)
+        CompactionState.objects.create(
+            session=make_session(cast.alices_team, external_id="reachable again"),
+            opened_at=NOW,
+            opened_by="unreachable",
+        )
+        for value, name in (("true", "out of reach"), ("false", "reachable again")):
+            [row] = api.read("sessions/", breaker_open=value).json()["results"]
+            assert (row["external_id"], row["breaker_open"]) == (name, value == "true")
+            detail = api.read(f"sessions/{row['id']}/token-state/").json()
+            assert detail["breaker_open"] is row["breaker_open"]
+
     @pytest.mark.parametrize("params", [{"breaker_open": "perhaps"}, {"level": "full"}])
     def test_what_is_no_value_is_refused(self, api: Api, params: dict[str, str]) -> None:
         answer = api.read("sessions/", **params)

@@ -44,7 +44,8 @@ class TestWithAWorker:
         assert (run["status"], run["session"], run["trigger"]) == ("succeeded", str(full.uuid), "manual")
         assert run["instructions"] == "mind file_3"
         assert run["tokens_after"] < 0.5 * run["tokens_before"]
-        assert run["steps"][0]["ran"] is True
+        assert run["steps"][-1]["link"] == "full"
+        assert run["steps"][-1]["ran"] is True
         assert run == api.read(f"runs/{run['id']}/").json()
         assert api.read(f"sessions/{full.uuid}/context/").json()["boundary"] == run["boundary"]
         assert api.read(f"sessions/{full.uuid}/").json()["boundary_count"] == 1

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from compaction_app.models import Decision
+from sessions_app.models import Session
 from tests.api.queries import assert_same_count, queries_of
-from tests.cast import Api, Cast
+from tests.cast import Api, Cast, errors
 from tests.factories import make_session
 from tests.pressure import almost_full, answer
 
@@ -53,6 +56,40 @@ class TestDecisions:
         page = api.read(f"sessions/{session.uuid}/decisions/", page_size=60).json()
         assert [row["position"] for row in page["results"]] == list(range(59, -1, -1))
         assert len(api.read(page["next"]).json()["results"]) == 4
+
+
+class TestFilters:
+    @pytest.fixture
+    def session(self, cast: Cast) -> Session:
+        """Three decisions, told apart by their position."""
+        session = almost_full(cast.alices_team)
+        answer(session)
+        kept = Decision.objects.get()
+        rows = [("append", "requested"), ("prepare", "applied"), ("prepare", "active_run")]
+        copies = [_copy(kept, position=n, moment=moment, outcome=told) for n, (moment, told) in enumerate(rows)]
+        kept.delete()
+        Decision.objects.bulk_create(copies)
+        return session
+
+    @pytest.mark.parametrize(
+        ("query", "positions"),
+        [
+            ({"outcome": "applied"}, [1]),
+            ({"moment": "prepare"}, [2, 1]),
+            ({"moment": "prepare", "outcome": "active_run"}, [2]),
+            ({"moment": "append", "outcome": "active_run"}, []),
+            ({"moment": "sweep"}, []),
+            ({"outcome": ""}, [2, 1, 0]),
+        ],
+    )
+    def test_they_narrow_the_log(self, api: Api, session: Session, query: dict[str, str], positions: list[int]) -> None:
+        found = api.read(f"sessions/{session.uuid}/decisions/", **query).json()["results"]
+        assert [row["position"] for row in found] == positions
+
+    @pytest.mark.parametrize("query", [{"outcome": "fired"}, {"moment": "Append"}])
+    def test_an_unknown_word_is_refused(self, api: Api, session: Session, query: dict[str, str]) -> None:
+        answered = api.read(f"sessions/{session.uuid}/decisions/", **query)
+        assert (answered.status_code, [attr for _, attr in errors(answered)]) == (400, list(query))
 
 
 def _copy(kept: Decision, **changed: object) -> Decision:

@@ -80,9 +80,17 @@ class TestTimeBased:
         assert [shown[f"c{n}"] == CLEARED_RESULT for n in range(8)] == [True] * 3 + [False] * 5
         assert body["cleared_tool_results"] == 3
         assert (body["context_management"], body["cache_edits"], body["betas"]) == (None, None, [])
-        [step] = body["applied"]
+        step, behind = body["applied"]
         assert (step["link"], step["ran"], step["cleared"]) == ("time_based", True, 3)
         assert step["why"].startswith("cache cold: idle 360 s of 300 s; 3 results of Read cleared")
+        assert behind == {
+            "link": "cache_edits",
+            "ran": False,
+            "why": "not tried: time_based has cleared already",
+            "cleared": 0,
+            "tokens_freed": 0,
+            "boundary": None,
+        }
         assert body["tokens"] == before - step["tokens_freed"]
 
     def test_the_boundary_tells_each_cleared_id_and_history_is_untouched(self, cast: Cast, clock: Any) -> None:
@@ -116,10 +124,24 @@ class TestTimeBased:
         body = prepare(cast.alice, session)
         assert [(step["link"], step["ran"], step["why"]) for step in body["applied"]] == [
             ("time_based", False, "cache warm: idle 42 s of 300 s"),
-            ("cache_edits", False, "8 compactable results are shown; edits begin above 10"),
+            ("cache_edits", False, "8 compactable results shown; edits begin above 10"),
         ]
         assert not CompactBoundary.objects.filter(session=session).exists()
         assert body["messages"] == cast.alice.read(f"sessions/{session.uuid}/context/").json()["messages"]
+
+    def test_a_look_back_tells_the_same_size(self, cast: Cast, clock: Any) -> None:
+        session = make_session(cast.alices_team)
+        append(session, *turns(8, size=4_000))
+        told = {"input_tokens": 90_000, "output_tokens": 1}
+        append(session, assistant("so far", message_id="told", usage=told))
+        clock(minutes=6)
+        body = prepare(cast.alice, session)
+        step = body["applied"][0]
+        back = cast.alice.read(f"sessions/{session.uuid}/context/", at=step["boundary"]).json()
+        row = CompactBoundary.objects.get(uuid=step["boundary"])
+        assert back["tokens"] == body["tokens"] == row.tokens_after
+        assert row.tokens_before - row.tokens_after == pytest.approx(step["tokens_freed"], rel=0.02)
+        assert back["messages"] == body["messages"]
 
     def test_undone_it_is_byte_for_byte_as_before(self, cast: Cast, clock: Any) -> None:
         session = filled(cast.alices_team)
@@ -244,7 +266,7 @@ class TestWhatStopsIt:
         session = filled(cast.alices_team, policy_overrides={"compaction_enabled": False})
         clock(minutes=6)
         body = prepare(cast.alice, session)
-        assert {step["why"] for step in body["applied"]} == {"compaction is switched off (compaction_enabled)"}
+        assert {step["why"] for step in body["applied"]} == {"compaction is switched off by the session"}
 
     def test_an_empty_session(self, api: Api, session: Session) -> None:
         body = prepare(api, session)
@@ -295,7 +317,29 @@ class TestHostileInput:
 
 
 class TestCost:
-    def test_the_same_queries_at_every_length(self, cast: Cast, clock: Any) -> None:
+    @pytest.mark.parametrize(("edits", "offset", "reads"), [(True, 0, 1), (False, 0, 1), (True, 360, 3)])
+    def test_what_is_shown_is_read_once_where_nothing_is_cleared(
+        self, clock: Any, cast: Cast, edits: bool, offset: int, reads: int
+    ) -> None:
+        """Else once more by what writes the boundary, and once for the answer."""
+        session = filled(cast.alices_team, policy_overrides={"cache_edits_enabled": edits})
+        clock(seconds=offset)
+        with CaptureQueriesContext(connection) as queries:
+            prepare(cast.alice, session)
+        contents = [query for query in queries if '"sessions_app_message"."content"' in query["sql"]]
+        assert len(contents) - 1 == reads, "one of them is this test's own look"
+
+    def test_what_is_read_once_is_what_is_sent(self, clock: Any, cast: Cast) -> None:
+        session = filled(cast.alices_team, count=40)
+        first = prepare(cast.alice, session)
+        assert [step["ran"] for step in first["applied"]] == [False, True]
+        again = prepare(cast.alice, session)
+        assert [step["ran"] for step in again["applied"]] == [False, False]
+        changing = {"applied"}
+        assert {name: again[name] for name in FIELDS - changing} == {name: first[name] for name in FIELDS - changing}
+
+    # The clock before the cast: their keys were used just now, or the first call notes it with a query of its own.
+    def test_the_same_queries_at_every_length(self, clock: Any, cast: Cast) -> None:
         counts = {}
         for count in (10, 1_000, 10_000):
             session = make_session(cast.alices_team)

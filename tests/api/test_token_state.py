@@ -98,6 +98,30 @@ class TestTokenState:
         assert "threshold of 6,384" in state["detail"]
         assert state["overhead_tokens"] > 28_900
 
+    def test_out_of_reach_the_breaker_is_open_before_anything_was_appended(self, api: Api, cast: Cast) -> None:
+        tools = [{"name": "big", "description": "word " * 40_000, "input_schema": {"type": "object"}}]
+        session = make_session(cast.alices_team, tools=tools, policy_overrides={"context_window": 32_768})
+        state = api.read(f"sessions/{session.uuid}/token-state/").json()
+        assert (state["level"], state["breaker_open"], state["breaker_opened_by"]) == (
+            "unreachable",
+            True,
+            "unreachable",
+        )
+        assert (state["breaker_opened_at"], state["breaker_retry_at"]) == (None, None)
+        assert state == api.send(f"sessions/{session.uuid}/reset-breaker/").json()
+
+    def test_a_client_that_goes_on_with_another_context_is_told(self, api: Api, session: Session) -> None:
+        append(session, user("go"))
+        Session.objects.update(ignored_prompt_tokens=258_060)
+        state = api.read(f"sessions/{session.uuid}/token-state/").json()
+        assert state["detail"] == (
+            "the last response's prompt had 258,060 tokens, but what is handed out has about "
+            f"{session.context_tokens:,}: the client goes on without context/ or prepare/"
+        )
+        api.change(f"sessions/{session.uuid}/", {"auto_compact_enabled": False})
+        state = api.read(f"sessions/{session.uuid}/token-state/").json()
+        assert state["detail"] == "automatic compaction is switched off by the session"
+
     def test_an_open_breaker_is_told(self, api: Api, session: Session) -> None:
         CompactionState.objects.create(
             session=session, consecutive_failures=3, last_failure="no_summary", opened_at=NOW, opened_by="failures"
@@ -106,12 +130,18 @@ class TestTokenState:
         assert (state["consecutive_failures"], state["breaker_open"]) == (3, True)
         assert (state["breaker_opened_at"], state["breaker_opened_by"]) == ("2026-11-03T09:00:00Z", "failures")
         assert state["breaker_retry_at"] == "2026-11-03T10:00:00Z"
-        assert "after 3 failures in a row (no_summary)" in state["detail"]
+        assert "after 3 failures in a row (the last: no_summary)" in state["detail"]
 
     def test_what_is_switched_off_is_told(self, api: Api, session: Session) -> None:
         api.change(f"sessions/{session.uuid}/", {"auto_compact_enabled": False})
         state = api.read(f"sessions/{session.uuid}/token-state/").json()
         assert state["detail"] == "automatic compaction is switched off by the session"
+
+    def test_what_the_environment_has_switched_off_stays_off(self, api: Api, session: Session, settings: Any) -> None:
+        settings.COMPACTION_POLICY = {"auto_compact_enabled": False}
+        assert api.change(f"sessions/{session.uuid}/", {"auto_compact_enabled": True}).status_code == 200
+        state = api.read(f"sessions/{session.uuid}/token-state/").json()
+        assert (state["auto_compact_enabled"], state["origins"]) == (False, {"auto_compact_enabled": "environment"})
 
     def test_it_says_who_set_a_figure(self, api: Api, cast: Cast, settings: Any) -> None:
         settings.COMPACTION_POLICY = {"context_window": 100_000, "compaction_enabled": False}

@@ -98,6 +98,14 @@ class TestReport:
         assert "/srv/app.py, read 4 times" in found
         assert "Read takes" in found
 
+    def test_what_a_link_would_do_is_not_told_as_done(self, now: Any) -> None:
+        session = make_session()
+        append(session, *turns(40, size=4_000))
+        told = section(report(session), "WHAT CLEARING COULD FREE")[1:]
+        words = {line.split()[0]: told[number + 1] for number, line in enumerate(told) if line[2:3].strip()}
+        assert words["time_based"].startswith("    cache warm: ")
+        assert words["cache_edits"].startswith("    would: ")
+
     def test_an_empty_session(self) -> None:
         assert report(make_session(title="new")) == "new  (claude-sonnet-4-5)\nno message in it yet\n"
 

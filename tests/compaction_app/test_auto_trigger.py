@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,11 +14,13 @@ from django.test.utils import CaptureQueriesContext
 from kombu.exceptions import OperationalError
 
 from compaction_app import actions, selectors, tasks
+from compaction_app.llm import factory
 from compaction_app.models import CompactionRun, CompactionState, Decision, RunStatus
 from compaction_app.services import decisions, runs
 from sessions_app.models import CompactBoundary, Session
+from sessions_app.services.sessions import update_session
 from tests.factories import NOW, append, assistant, make_session, make_team, turns, user
-from tests.pressure import FIGURES, almost_full, answer, execute
+from tests.pressure import FIGURES, FailingSummarizer, almost_full, answer, execute
 
 pytestmark = pytest.mark.django_db
 
@@ -29,6 +33,11 @@ def nothing_was_swept() -> None:
 @pytest.fixture
 def session() -> Session:
     return almost_full()
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(factory.SUMMARIZERS, "extractive", FailingSummarizer)
 
 
 def outcome() -> str:
@@ -54,7 +63,7 @@ class TestAppend:
         with django_capture_on_commit_callbacks() as callbacks:
             run = answer(session).run
         assert run is not None
-        assert [callback.args for callback in callbacks] == [(run.pk,)]
+        assert [callback.keywords for callback in callbacks] == [{"run_id": run.pk}]
 
     def test_below_the_threshold_nothing_starts(self) -> None:
         session = make_session(policy_overrides=FIGURES)
@@ -104,6 +113,31 @@ class TestAppend:
         assert decision.outcome == switch.replace("enabled", "disabled")
         assert decision.why.endswith(f"switched off by the {layer}")
         assert not CompactionRun.objects.exists()
+
+    @pytest.mark.parametrize(
+        ("switch", "words"),
+        [
+            ("compaction_enabled", "compaction is switched off by the session"),
+            ("auto_compact_enabled", "automatic compaction is switched off by the session"),
+        ],
+    )
+    def test_off_means_off_for_a_run_that_is_queued_already(self, session: Session, switch: str, words: str) -> None:
+        run = answer(session).run
+        update_session(session=session, values={"policy_overrides": {switch: False}})
+        done = execute(run)
+        assert (done.failure_reason, done.detail) == ("compaction_disabled", words)
+        assert not CompactBoundary.objects.exists()
+        assert not CompactionState.objects.exists(), "and that is no failure"
+
+    @pytest.mark.parametrize("layer", ["team", "session"])
+    def test_what_the_environment_has_switched_off_nobody_switches_on(self, layer: str, settings: Any) -> None:
+        settings.COMPACTION_POLICY = {"auto_compact_enabled": False}
+        session = almost_full(**({"auto_compact_enabled": True} if layer == "session" else {}))
+        if layer == "team":
+            session.team.policy_overrides = {"auto_compact_enabled": True}
+            session.team.save()
+        assert answer(session).run is None
+        assert Decision.objects.get().why == "automatic compaction is switched off by the environment"
 
     def test_while_a_run_is_active_no_second_one_is_queued(self, session: Session) -> None:
         run = answer(session).run
@@ -192,6 +226,15 @@ class TestRaces:
         assert answer(session).run is None
         assert (CompactionRun.objects.count(), outcome()) == (1, "breaker_open")
 
+    def test_the_try_that_another_append_has_taken_is_told_as_what_it_is(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        session = almost_full()
+        CompactionState.objects.create(
+            session=session, consecutive_failures=3, opened_at=NOW.replace(hour=1), opened_by="failures"
+        )
+        self.arrange(monkeypatch, lambda: answer(Session.objects.get(pk=session.pk)))
+        assert answer(session).run is None
+        assert (CompactionRun.objects.count(), outcome()) == (1, "active_run")
+
     def test_a_breaker_that_opens_meanwhile_is_seen(self, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
         def third_failure() -> None:
             CompactionState.objects.create(session=session, consecutive_failures=3, opened_at=NOW, opened_by="failures")
@@ -215,7 +258,7 @@ class TestRaces:
 
 
 class TestSweep:
-    """Decision 19: the net under a crash between an append and its decision."""
+    """Decision 21: the net under a crash between an append and its decision."""
 
     @pytest.fixture
     def left(self, session: Session) -> Session:
@@ -258,6 +301,72 @@ class TestSweep:
         assert decisions.sweep(now=NOW) == []
         left.refresh_from_db()
         assert answer(left).run is not None
+
+    def test_a_run_that_failed_waits_for_the_next_append(self, session: Session, failing: None) -> None:
+        """One transient failure may not become an open breaker within three sweeps."""
+        assert execute(answer(session).run).failure_reason == "no_summary"
+        for number in range(1, 5):
+            assert decisions.sweep(now=NOW + timedelta(minutes=number)) == []
+        assert (CompactionRun.objects.count(), CompactionState.objects.get().consecutive_failures) == (1, 1)
+        assert answer(session).run is not None
+
+    @pytest.mark.parametrize("ahead", [timedelta(0), timedelta(days=365)])
+    def test_what_a_sweep_has_queued_it_does_not_queue_again(
+        self, session: Session, failing: None, ahead: timedelta
+    ) -> None:
+        """Whatever moment a client's messages carry."""
+        append(session, assistant("and so on " * 20, sent_at=NOW + ahead))
+        [run_id] = decisions.sweep(now=NOW)
+        execute(CompactionRun.objects.get(pk=run_id))
+        assert decisions.sweep(now=NOW + timedelta(minutes=1)) == []
+        append(session, assistant("and then nobody decided", sent_at=NOW + ahead))
+        assert len(decisions.sweep(now=NOW + timedelta(minutes=2))) == 1, "another crash, another try"
+
+    def test_what_was_decided_stays_decided(self, session: Session) -> None:
+        """A prompt over the threshold waits for its response, as its decision says."""
+        actions.append_turn(session=session, incoming=[user("more " * 200)], now=NOW)
+        assert outcome() == "no_assistant_message"
+        assert decisions.sweep(now=NOW) == []
+
+    def test_a_prepare_is_no_decision_about_it(self, left: Session) -> None:
+        actions.prepare(session=left, now=NOW)
+        assert Decision.objects.get().moment == "prepare"
+        assert len(decisions.sweep(now=NOW)) == 1
+
+    def test_a_cache_that_does_not_answer_stops_nothing(
+        self, left: Session, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        def down(*_: Any, **__: Any) -> None:
+            raise ConnectionError("redis://secret@host")
+
+        monkeypatch.setattr(decisions, "cache", SimpleNamespace(get=down, set=down))
+        assert len(decisions.sweep(now=NOW)) == 1
+        assert "the cache does not answer (ConnectionError)" in caplog.text
+        assert "secret" not in caplog.text
+
+    @pytest.mark.parametrize("by", ["actions", "tasks"])
+    @pytest.mark.parametrize("error", [OperationalError, RuntimeError])
+    def test_a_run_that_the_queue_does_not_take_keeps_back_no_other(
+        self, by: str, error: type[Exception], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        waiting = [answer(almost_full()).run for _ in range(3)]
+        append(almost_full(), *turns(1, start=200))  # and one more that the sweep finds
+        CompactionRun.objects.update(handed_out_at=None)
+        taken: list[int] = []
+
+        def delay(*, run_id: int) -> None:
+            if waiting[0] is not None and run_id == waiting[0].pk:
+                raise error("connection refused")
+            taken.append(run_id)
+
+        monkeypatch.setattr(tasks.compact_session, "delay", delay)
+        if by == "actions":
+            assert actions.recover_runs(now=NOW) == 3
+        else:
+            tasks.recover_runs()
+        keys = list(CompactionRun.objects.order_by("id").values_list("pk", flat=True))
+        assert taken == keys[1:]
+        assert runs.recover(now=NOW) == keys[:1], "the next sweep tries again, at once"
 
     def test_nothing_to_do_is_one_query(self, session: Session, django_assert_num_queries: Any) -> None:
         with django_assert_num_queries(1):

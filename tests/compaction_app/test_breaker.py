@@ -12,16 +12,18 @@ from django.utils import timezone
 from compaction_app import actions, selectors
 from compaction_app.engine.breaker import OpenedBy
 from compaction_app.engine.outcome import RunErrored
+from compaction_app.engine.ports import Progress, SummaryRequest, SummaryResult
+from compaction_app.engine.summary import heading
 from compaction_app.llm import factory
 from compaction_app.llm.extractive import ExtractiveSummarizer
 from compaction_app.models import CompactionRun, CompactionState, Decision, TelemetryEvent
-from compaction_app.services import runs
+from compaction_app.services import breaker, runs
 from sessions_app.models import Session
 from sessions_app.services.sessions import update_session
 from sessions_app.transcript.window import Level
 from tests.build import use
 from tests.factories import append, assistant, make_session, turns, user
-from tests.pressure import FIGURES, Clock, FailingSummarizer, almost_full, answer, execute
+from tests.pressure import FIGURES, TURNS_BELOW, Clock, FailingSummarizer, almost_full, answer, execute
 
 pytestmark = pytest.mark.django_db
 
@@ -68,7 +70,7 @@ class TestFailures:
         told = state(session)
         assert (told.breaker_open, told.consecutive_failures) == (True, 3)
         assert told.detail == (
-            "breaker open since 2026-11-03 09:00 UTC after 3 failures in a row (no_summary); "
+            "breaker open since 2026-11-03 09:00 UTC after 3 failures in a row (the last: no_summary); "
             "one try is allowed from 10:00 UTC on, or reset it"
         )
         assert actions.reset_breaker(session=session, now=clock.now) is True
@@ -125,6 +127,33 @@ class TestFailures:
         assert answer(session, now=clock.now).run is None
         runs.cancel_queued(run=manual, now=clock.now)
         assert answer(session, now=clock.now).run is not None
+
+    def test_by_hand_it_pushes_no_automatic_try_away(self, session: Session, clock: Clock) -> None:
+        fail_three_times(session, clock)
+        execute(actions.request_compaction(session=session, instructions="", now=clock.move(minutes=59)))
+        told = state(session)
+        assert told.consecutive_failures == 4
+        assert told.breaker_opened_at == clock.now - timedelta(minutes=59), "open since its first opening"
+        assert answer(session, now=clock.move(minutes=1)).run is not None
+
+    def test_nor_does_a_run_by_hand_that_does_not_help(
+        self, session: Session, clock: Clock, failing: pytest.MonkeyPatch
+    ) -> None:
+        fail_three_times(session, clock)
+        failing.setitem(factory.SUMMARIZERS, "extractive", ExtractiveSummarizer)
+        update_session(session=session, values={"policy_overrides": {"least_freed_share": 1.0}})
+        execute(actions.request_compaction(session=session, instructions="", now=clock.move(minutes=59)))
+        told = state(session)
+        assert (told.breaker_open, told.consecutive_ineffective) == (True, 1)
+        assert told.breaker_retry_at == clock.now + timedelta(minutes=1)
+
+    def test_a_try_that_runs_is_told_as_what_it_is(self, session: Session, clock: Clock) -> None:
+        fail_three_times(session, clock)
+        run = answer(session, now=clock.move(hours=1)).run
+        assert run is not None
+        assert answer(session, now=clock.move(minutes=1)).run is None
+        decision = Decision.objects.order_by("-id")[0]
+        assert (decision.outcome, decision.why) == ("active_run", f"run {run.uuid} is queued")
 
     def test_by_hand_it_always_works(self, session: Session, clock: Clock, failing: pytest.MonkeyPatch) -> None:
         fail_three_times(session, clock)
@@ -235,6 +264,33 @@ class TestIneffective:
         told = state(session)
         assert (told.level, told.consecutive_ineffective) == (Level.OK, 1)
 
+    def test_one_for_bytes_is_judged_by_the_bytes_that_are_left(self) -> None:
+        figures = {**FIGURES, "context_window": 200_000, "auto_compact_bytes": 100_000}
+        session = make_session(policy_overrides=figures)
+        append(session, *turns(12, size=8_000))
+        assert (session.level, session.view_bytes > 100_000) == ("auto_compact", True)
+        execute(answer(session).run)
+        session.refresh_from_db()
+        assert (session.level, session.view_bytes < 100_000) == ("ok", True)
+        assert not CompactionState.objects.exists()
+
+    def test_what_came_while_it_ran_is_no_fault_of_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Before and after are of the same messages, or a long answer meanwhile would make each run ineffective."""
+        session = make_session()
+        append(session, *turns(TURNS_BELOW))
+        before = session.view_tokens
+
+        class Slow(ExtractiveSummarizer):
+            def summarize(self, **given: Any) -> Any:
+                append(session, user("word " * 12_000))
+                return ExtractiveSummarizer.summarize(self, **given)
+
+        monkeypatch.setitem(factory.SUMMARIZERS, "extractive", Slow)
+        execute(actions.request_compaction(session=session, instructions="", now=timezone.now()))
+        session.refresh_from_db()
+        assert session.view_tokens > before
+        assert not CompactionState.objects.exists()
+
     def test_a_usage_that_is_reported_wrongly_makes_no_run_ineffective(self, session: Session) -> None:
         """Decision 8: the usage says 2,000 tokens where 10,000 are shown; what is left is more than the usage said."""
         append(session, *turns(2, start=90))
@@ -250,7 +306,7 @@ class TestNothingToCompact:
     @pytest.fixture
     def waiting(self) -> Session:
         """Over its threshold, and its only round still waits for a tool's result: there is no legal cut."""
-        session = make_session(policy_overrides=FIGURES)
+        session = make_session(policy_overrides=FIGURES, system="be brief " * 50)
         append(session, assistant([use("c", text="word " * 12_000)], message_id="m"))
         assert session.level == "auto_compact"
         return session
@@ -258,13 +314,49 @@ class TestNothingToCompact:
     def test_it_is_no_failure_and_is_not_asked_again_at_every_append(self, waiting: Session) -> None:
         run = execute(answer(waiting, [use("d")], message_id="m").run)
         assert run.failure_reason == "nothing_to_compact"
+        assert CompactionState.objects.get().nothing_at_tokens == waiting.view_tokens < waiting.context_tokens
         assert answer(waiting, [use("e")], message_id="m").run is None
         told = state(waiting)
         assert (told.consecutive_failures, told.breaker_open) == (0, False)
-        assert "a run found nothing to compact at 1" in (told.detail or "")
+        assert "a run found nothing to compact in the 1" in (told.detail or "")
         assert Decision.objects.order_by("-id")[0].outcome == "nothing_to_compact"
         much = [use("f", text="word " * 2_500)]
-        assert answer(waiting, much, message_id="m").run is not None, "it has grown by 2,000 tokens"
+        assert answer(waiting, much, message_id="m").run is not None, "2,000 tokens more are shown"
+
+    def test_a_run_by_hand_that_looks_again_is_told_as_what_it_is(self, waiting: Session, clock: Clock) -> None:
+        execute(answer(waiting, [use("d")], message_id="m").run)
+        runs.queue_run(session=waiting, trigger="manual", instructions="", now=clock.now)
+        assert answer(waiting, [use("e")], message_id="m").run is None
+        assert Decision.objects.order_by("-id")[0].outcome == "active_run"
+
+    def test_a_usage_that_grows_alone_makes_it_not_look_again(self, waiting: Session) -> None:
+        """The prompts of a client that did not give its history grow, and no compaction of ours could help that."""
+        update_session(session=waiting, values={"policy_overrides": {"largest_overhead_tokens": 0}})
+        run = execute(answer(waiting, [use("d")], message_id="m").run)
+        assert run.failure_reason == "nothing_to_compact"
+        for number in range(1, 4):
+            usage = {"input_tokens": 20_000 + 3_000 * number, "output_tokens": 10}
+            turn = answer(waiting, [use(f"e{number}")], message_id=f"m{number}", usage=usage)
+            assert waiting.context_tokens > 20_000 + 3_000 * number
+            assert turn.run is None
+        assert set(Decision.objects.order_by("-id").values_list("outcome", flat=True)[:3]) == {"nothing_to_compact"}
+
+    def test_a_summary_that_would_not_be_smaller_is_no_failure_either(
+        self, session: Session, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        class Wordy:
+            def summarize(self, *, request: SummaryRequest, progress: Progress) -> SummaryResult:
+                text = "\n".join(f"{heading(number)}\n- {'word ' * 2_000}" for number in range(1, 10))
+                return SummaryResult(text=text, summarizer="wordy")
+
+        monkeypatch.setitem(factory.SUMMARIZERS, "extractive", Wordy)
+        assert execute(answer(session).run).failure_reason == "not_smaller"
+        assert answer(session).run is None
+        assert Decision.objects.order_by("-id")[0].outcome == "nothing_to_compact"
+        told = state(session)
+        assert (told.consecutive_failures, told.breaker_open) == (0, False)
+        append(session, *turns(5, start=100))
+        assert answer(session).run is not None, "2,000 tokens more are shown"
 
     def test_a_reset_lets_it_look_again(self, waiting: Session, clock: Clock) -> None:
         execute(answer(waiting, [use("d")], message_id="m").run)
@@ -294,6 +386,45 @@ class TestUnreachable:
         assert (told.breaker_retry_at, told.overhead_tokens) == (None, 29_000)
         assert "system prompt and tools alone take 29,000 tokens" in (told.detail or "")
         assert "threshold of 6,384" in (told.detail or "")
+
+    def test_it_is_told_before_any_decision_and_after_a_reset(self, crowded: Session, clock: Clock) -> None:
+        def told_since() -> Any:
+            told = state(crowded)
+            assert (told.breaker_open, told.breaker_opened_by) == (True, OpenedBy.UNREACHABLE)
+            assert "system prompt and tools" in (told.detail or "")
+            assert selectors.breaker_state(session=Session.objects.get(pk=crowded.pk)).is_open
+            return told.breaker_opened_at
+
+        update_session(session=crowded, values={"policy_overrides": {"context_window": 32_000}})
+        assert told_since() is None, "nobody has decided yet"
+        answer(crowded, now=clock.now)
+        assert told_since() == clock.now
+        actions.reset_breaker(session=crowded, now=clock.now)
+        assert told_since() is None
+
+    def test_it_is_not_told_any_more_once_the_threshold_is_reachable(self, crowded: Session) -> None:
+        answer(crowded)
+        assert CompactionState.objects.get().opened_by == "unreachable"
+        update_session(session=crowded, values={"policy_overrides": {"context_window": 200_000}})
+        told = state(crowded)
+        assert (told.level, told.breaker_open, told.breaker_opened_by, told.breaker_opened_at, told.detail) == (
+            Level.OK,
+            False,
+            None,
+            None,
+            None,
+        )
+        assert not selectors.breaker_state(session=Session.objects.get(pk=crowded.pk)).is_open
+
+    def test_whatever_opened_it_first(self, crowded: Session, clock: Clock) -> None:
+        CompactionState.objects.create(
+            session=crowded, consecutive_failures=3, opened_at=clock.now, opened_by="failures"
+        )
+        told = state(crowded)
+        assert (told.breaker_opened_by, told.breaker_opened_at) == (OpenedBy.UNREACHABLE, clock.now)
+        assert told.breaker_retry_at is None, "no try could help"
+        answer(crowded)
+        assert CompactionState.objects.get().opened_by == "failures", "and is told again once it is reachable"
 
     def test_it_opens_at_the_first_decision_only(self, crowded: Session, clock: Clock) -> None:
         for _ in range(3):
@@ -328,6 +459,23 @@ class TestReset:
         for _ in range(2):
             assert actions.reset_breaker(session=session, now=clock.now) is False
         assert (CompactionState.objects.count(), events()) == (0, [])
+
+    def test_what_lands_just_before_its_lock_is_forgotten_too(
+        self, session: Session, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The state is read under the session's lock, or a run that fails at the same moment would open it anew."""
+        lock = breaker.lock_session
+
+        def third_failure(*, session_id: int) -> Session:
+            CompactionState.objects.create(
+                session_id=session_id, consecutive_failures=3, opened_at=clock.now, opened_by="failures"
+            )
+            return lock(session_id=session_id)
+
+        monkeypatch.setattr(breaker, "lock_session", third_failure)
+        assert actions.reset_breaker(session=session, now=clock.now) is True
+        told = state(session)
+        assert (told.breaker_open, told.consecutive_failures) == (False, 0)
 
 
 class TestConstraint:

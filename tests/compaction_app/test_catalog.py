@@ -18,7 +18,8 @@ from compaction_app.services import catalog
 from sessions_app import selectors
 from sessions_app.catalog import WindowSource, model_info
 from sessions_app.policy import Policy
-from tests.factories import NOW
+from tests.cast import Cast
+from tests.factories import NOW, append, make_session, turns
 from tests.stub_api import FAULTS, StubApi, model
 
 DAY = timedelta(seconds=Policy().catalog_refresh_seconds)
@@ -177,11 +178,75 @@ class TestRefresh:
         assert not catalog.refresh(now=NOW)
         assert provider.requests == []
 
+    def test_what_was_told_before_stands_where_the_cache_does_not_answer(
+        self, provider: StubApi, lookups: Lookups
+    ) -> None:
+        catalog.refresh(now=NOW)
+        assert selectors.model_limits(model=SONNET).context_window == 400_000
+        lookups.broken = True
+        lookups.clock += Policy().catalog_held_seconds
+        assert selectors.model_limits(model=SONNET).context_window == 400_000
+
     @pytest.mark.django_db
     def test_reading_costs_no_query(self, provider: StubApi, django_assert_num_queries: Any) -> None:
         catalog.refresh(now=NOW)
         with django_assert_num_queries(0):
             selectors.model_limits(model=SONNET)
+
+
+class Lookups:
+    """Counts how often the windows of models are looked up in the cache, under a clock that stands still."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.clock = 1_000.0
+        self.broken = False
+
+    def get(self, key: str, *rest: Any) -> Any:
+        self.count += key == selectors.MODEL_LIMITS_KEY
+        if self.broken:
+            raise ConnectionError
+        return self.real(key, *rest)
+
+    real = staticmethod(cache.get)
+
+
+@pytest.fixture
+def lookups(monkeypatch: pytest.MonkeyPatch) -> Lookups:
+    found = Lookups()
+    monkeypatch.setattr(cache, "get", found.get)
+    monkeypatch.setattr(selectors, "monotonic", lambda: found.clock)
+    return found
+
+
+class TestHolding:
+    @pytest.mark.parametrize("broken", [False, True], ids=["answers", "silent"])
+    def test_an_append_and_a_prepare_look_once(self, cast: Cast, lookups: Lookups, broken: bool) -> None:
+        session = make_session(cast.alices_team)
+        append(session, *turns(12, size=4_000))
+        selectors.forget_model_limits()
+        lookups.count, lookups.broken = 0, broken
+        for call, body in (("messages", {"role": "assistant", "content": "x"}), ("prepare", None)):
+            assert cast.alice.send(f"sessions/{session.uuid}/{call}/", body).status_code in (200, 201)
+        assert lookups.count == 1
+
+    @pytest.mark.parametrize(
+        ("broken", "seconds"), [(False, Policy().catalog_held_seconds), (True, Policy().catalog_pause_seconds)]
+    )
+    def test_after_a_while_it_looks_again(self, lookups: Lookups, broken: bool, seconds: int) -> None:
+        lookups.broken = broken
+        for passed, count in ((0, 1), (seconds - 1, 1), (1, 2), (0, 2)):
+            lookups.clock += passed
+            selectors.model_limits(model=SONNET)
+            assert lookups.count == count, passed
+
+    def test_what_the_worker_of_another_process_told_is_seen_after_a_while(self, lookups: Lookups) -> None:
+        assert selectors.model_limits(model=SONNET).source == WindowSource.TABLE
+        told = {"fetched_at": 0, "models": {SONNET: [300_000, 1_000]}}
+        cache.set(selectors.MODEL_LIMITS_KEY, told, timeout=None)
+        lookups.clock += Policy().catalog_held_seconds
+        assert selectors.model_limits(model=SONNET).context_window == 300_000
+        cache.delete(selectors.MODEL_LIMITS_KEY)
 
 
 class TestHandingOut:

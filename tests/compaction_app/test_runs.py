@@ -131,6 +131,11 @@ class TestExecute:
         session.save()
         assert execute(queue(session)).failure_reason == "compaction_disabled"
 
+    def test_switched_off_by_itself_it_still_works_by_hand(self, session: Session) -> None:
+        session.policy_overrides = {"auto_compact_enabled": False}
+        session.save()
+        assert execute(queue(session)).status == RunStatus.SUCCEEDED
+
     def test_an_unexpected_error_is_recorded_and_raised(
         self, session: Session, during: Callable[[Callable[[], Any]], None]
     ) -> None:
@@ -147,7 +152,25 @@ class TestExecute:
         assert "ValueError" in run.detail
         assert "secret" not in run.detail
 
+    def test_the_steps_until_an_unexpected_error_are_told_and_the_one_that_met_it(
+        self, session: Session, during: Callable[[Callable[[], Any]], None]
+    ) -> None:
+        def boom() -> None:
+            raise ValueError("secret transcript text")
+
+        during(boom)
+        run = queue(session)
+        with pytest.raises(RunErrored):
+            runs.execute(run_id=run.pk)
+        *before, last = run.steps.all()
+        assert [step.link for step in before] == ["time_based", "cache_edits"]
+        assert (last.link, last.ran, last.why) == ("full", False, "met an unexpected ValueError")
+        assert last.tokens_after == last.tokens_before
+
     def test_a_crash_while_storing_stores_nothing(self, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+        session.policy_overrides = {"time_based_enabled": False}
+        session.save()
+
         def boom(**_: Any) -> None:
             raise RuntimeError("disk full")
 
@@ -157,6 +180,7 @@ class TestExecute:
             runs.execute(run_id=queue(session).pk)
         assert not CompactBoundary.objects.exists()
         assert not RunStep.objects.filter(ran=True).exists()
+        assert RunStep.objects.get(link="full").why.endswith("; not stored")
         assert Session.objects.filter(pk=session.pk).values().get() == before
 
 
@@ -216,6 +240,7 @@ class TestRaces:
         run = execute(queue(session))
         assert run.status == RunStatus.SUCCEEDED
         assert len(calls) == 2
+        assert [step.link for step in run.steps.all()] == ["time_based", "cache_edits", "full"], "of the second try"
         assert run.boundary is not None
         assert "please do step 38" not in run.boundary.summary
 
@@ -292,6 +317,37 @@ class TestRecover:
         assert (run.status, run.failure_reason) == (RunStatus.FAILED, "worker_lost")
         queue(session)  # and the session is free again
 
+    @pytest.mark.parametrize("lost", [0, Policy().run_attempts - 1])
+    def test_a_worker_that_tells_of_itself_meanwhile_keeps_its_run(
+        self, session: Session, lost: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Between the sweep's look and its writing the lease is renewed."""
+        run, now = queue(session), timezone.now()
+        CompactionRun.objects.update(attempts=[{"outcome": runs.LOST}] * lost)
+        held = runs.claim(run_id=run.pk, now=now - timedelta(hours=1))
+        assert held is not None
+        policy = selectors.effective_policy
+
+        def renewing(**given: Any) -> Any:
+            CompactionRun.objects.update(lease_expires_at=now + timedelta(minutes=1))
+            return policy(**given)
+
+        monkeypatch.setattr(selectors, "effective_policy", renewing)
+        assert runs.recover(now=now) == []
+        run.refresh_from_db()
+        assert (run.status, run.claim_token) == (RunStatus.RUNNING, held.token)
+
+    def test_a_worker_that_comes_back_after_its_run_was_ended_stores_nothing(
+        self, session: Session, during: Callable[[Callable[[], Any]], None]
+    ) -> None:
+        run = queue(session)
+        CompactionRun.objects.update(attempts=[{"outcome": runs.LOST}] * Policy().run_attempts)
+        during(lambda: runs.recover(now=timezone.now() + timedelta(hours=1)))
+        runs.execute(run_id=run.pk)
+        run.refresh_from_db()
+        assert (run.status, run.failure_reason) == (RunStatus.FAILED, "worker_lost")
+        assert not CompactBoundary.objects.exists()
+
     def test_given_back_on_an_orderly_stop(self, session: Session, during: Callable[[Callable[[], Any]], None]) -> None:
         def stop() -> None:
             raise SystemExit
@@ -349,6 +405,27 @@ class TestActionsAndTasks:
             session=session, instructions="", now=timezone.now(), listener=lambda stage, fraction: None
         )
         assert (run.pk, run.status) == (waiting.pk, RunStatus.SUCCEEDED)
+
+    def test_a_run_that_started_by_itself_makes_room_for_a_persons_own(self, session: Session) -> None:
+        """Its plan may end with a clearing, and it knows nothing of the instructions."""
+        automatic = runs.queue_run(session=session, trigger="auto", instructions="", now=timezone.now())
+        run = actions.compact_now(
+            session=session, instructions="mind file_3", now=timezone.now(), listener=lambda stage, fraction: None
+        )
+        assert (run.trigger, run.instructions, run.status) == ("manual", "mind file_3", RunStatus.SUCCEEDED)
+        assert run.boundary is not None
+        assert (run.boundary.kind, run.boundary.trigger) == ("full", "manual")
+        automatic.refresh_from_db()
+        assert automatic.status == RunStatus.CANCELLED
+        assert automatic.detail == "somebody asked for a compaction, which takes its place"
+
+    def test_but_not_once_a_worker_has_it(self, session: Session) -> None:
+        automatic = runs.queue_run(session=session, trigger="auto", instructions="", now=timezone.now())
+        assert runs.claim(run_id=automatic.pk, now=timezone.now())
+        with pytest.raises(runs.ActiveRun) as active:
+            actions.compact_now(session=session, instructions="", now=timezone.now(), listener=lambda *_: None)
+        assert (active.value.run, active.value.run.status) == (automatic, RunStatus.RUNNING)
+        assert CompactionRun.objects.count() == 1
 
     def test_a_queue_that_is_down_keeps_the_run_for_the_next_sweep(
         self, session: Session, monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: Any

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -28,6 +28,7 @@ from tests.benchmarks.cache_cost import (
     Recording,
     calls_of,
     family_mean,
+    out_of_order,
     replay,
 )
 from tests.build import FAMILY, res, text, use
@@ -175,11 +176,26 @@ class TestClearing:
         assert masked.clearings == 10
         assert again < masked.written - whole.written < 1.01 * again
 
-    def test_batches_rewrite_it_once_for_each_batch(self) -> None:
-        """Twenty results, the newest five stay: ten old ones pay once, the five after them not yet."""
-        policy = replace(ROOMY, cache_edit_keep_results=5, clear_least_tokens=10 * FREED_TOKENS)
-        tape = Tape().prompt(100).reads(20).answer(1)
-        assert tape.bill(way=IN_BATCHES, policy=policy).clearings == 1
+    @pytest.mark.parametrize(("results", "clearings"), [(20, 0), (21, 1), (31, 1), (32, 2)])
+    def test_batches_rewrite_it_once_for_each_batch(self, results: int, clearings: int) -> None:
+        """With the 21st result all but the newest ten go; eleven more make twenty-one again."""
+        tape = Tape().prompt(100).reads(results).answer(1)
+        assert tape.bill(way=IN_BATCHES).clearings == clearings
+
+    @pytest.mark.parametrize("way", [DROPPED, MASKED, FULL_ONLY, IN_BATCHES, WHEN_IDLE])
+    def test_the_published_ways_do_not_follow_our_policy(self, way: str) -> None:
+        other = replace(
+            ROOMY,
+            cache_edits_enabled=False,
+            cache_edit_trigger_results=1,
+            cache_edit_keep_results=0,
+            clear_least_tokens=0,
+            time_based_enabled=False,
+            time_based_idle_ms=1,
+            time_based_keep_results=0,
+        )
+        tape = Tape().prompt(100).reads(30).answer(1).prompt(50, after=400).answer(1)
+        assert tape.bill(way=way, policy=other) == tape.bill(way=way)
 
     def test_our_trigger_waits_for_as_many_results(self) -> None:
         tape = Tape().prompt(100).reads(20).answer(1)
@@ -201,6 +217,30 @@ class TestClearing:
         cleared, whole = tape.bill(way=WHEN_IDLE, policy=policy), tape.bill()
         assert cleared.read == whole.read
         assert whole.written - cleared.written == 3 * FREED_TOKENS
+
+
+class TestPublishedOrder:
+    AS_PUBLISHED: ClassVar[dict[str, float]] = {
+        DROPPED: 4.0,
+        MASKED: 1.75,
+        FULL_ONLY: 1.0,
+        IN_BATCHES: 0.98,
+        WHEN_IDLE: 0.91,
+        OURS: 2.0,
+    }
+
+    def test_holds_whatever_ours_costs(self) -> None:
+        assert out_of_order(self.AS_PUBLISHED) == []
+
+    def test_batches_may_cost_more_than_full_only(self) -> None:
+        """The page's 0.97 to 1.05 lie on both sides of 1."""
+        assert out_of_order({**self.AS_PUBLISHED, IN_BATCHES: 1.05}) == []
+
+    def test_names_each_pair_that_is_not_in_it(self) -> None:
+        assert out_of_order({**self.AS_PUBLISHED, WHEN_IDLE: 1.0}) == [
+            f"{FULL_ONLY} 1.000 is not above {WHEN_IDLE} 1.000",
+            f"{IN_BATCHES} 0.980 is not above {WHEN_IDLE} 1.000",
+        ]
 
 
 class TestMean:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from sessions_app.catalog import (
+    ALL_VERSIONS,
     ASSUMED,
+    CATALOG,
     TokenizerFamily,
     WindowSource,
     api_name,
@@ -89,8 +91,90 @@ class TestLimits:
         for name in ("claude-opus-4-6", "claude-sonnet-4-5[1m]", "gpt-5", None):
             assert limits(model=name, told={}) == model_info(name)
 
-    def test_the_tokenizer_stays_local(self) -> None:
-        assert tokenizer_family("claude-tomorrow-1") == TokenizerFamily.UNTIL_OPUS_4_6
+    @pytest.mark.parametrize("name", ["claude-tomorrow-1", "vendor/claude-opus-4-9", "claude-"])
+    def test_an_unknown_model_of_the_makers_has_the_newer_tokenizer(self, name: str) -> None:
+        """An undercount costs a refused request, an overcount only an early compaction."""
+        for told in ({}, {"claude-tomorrow-1": (500_000, 32_000)}):
+            assert limits(model=name, told=told).family == TokenizerFamily.FROM_OPUS_4_7
+        assert tokenizer_family("gpt-5") == tokenizer_family(None) == TokenizerFamily.UNTIL_OPUS_4_6
+
+
+# Ways in which clients and vendors write one model.
+FORMS = [
+    "{}",
+    "{}-20250929",
+    "{}@20250929",
+    "{}-latest",
+    "{}@latest",
+    "{}-v1",
+    "{}-20250929-v1:0",
+    "{}:beta",
+    "{}-thinking",
+    "{}-fast",
+    "{}-1m",
+    "anthropic/{}",
+    "us.anthropic.{}-20250929-v1:0",
+    "global.anthropic.{}",
+    "anthropic.{}",
+]
+
+
+class TestVersions:
+    @pytest.mark.parametrize("known", sorted(CATALOG))
+    def test_one_model_has_many_names(self, known: str) -> None:
+        for name in (form.format(known) for form in FORMS):
+            assert model_info(name) == model_info(name.upper()) == CATALOG[known], name
+
+    @pytest.mark.parametrize("known", sorted(set(CATALOG) - ALL_VERSIONS))
+    def test_another_version_is_unknown(self, known: str) -> None:
+        further = [f"{known}-9", f"{known}-9-1", f"{known}-17", *([f"{known}.9"] if known[-1].isdigit() else [])]
+        for name in (form.format(other) for other in further for form in FORMS):
+            info = model_info(name)
+            assert info.assumed, name
+            assert (info.context_window, info.max_output_tokens) == (ASSUMED.context_window, ASSUMED.max_output_tokens)
+
+    @pytest.mark.parametrize("known", sorted(CATALOG))
+    def test_a_longer_number_is_another_one(self, known: str) -> None:
+        assert known == "claude-mythos" or not known[-1].isdigit() or model_info(f"{known}0").assumed
+
+    @pytest.mark.parametrize("known", sorted(ALL_VERSIONS))
+    def test_families_that_are_known_as_a_whole(self, known: str) -> None:
+        versions = [known, f"{known}-1", f"{known}-2", f"{known}-5", f"{known}-17"]
+        for name in (form.format(version) for version in versions for form in FORMS):
+            assert model_info(name) == CATALOG[known], name
+
+    @pytest.mark.parametrize(
+        ("name", "window", "output"),
+        [
+            ("claude-3-5-sonnet-20241022", 200_000, 8_192),
+            ("claude-3.5-haiku", 200_000, 8_192),
+            ("claude-3-5-sonnet-v2@20241022", 200_000, 8_192),
+            ("claude-3-opus-20240229", 200_000, 4_096),
+            ("anthropic/claude-3.7-sonnet:thinking", 200_000, 64_000),
+            ("anthropic/claude-opus-4.6", 1_000_000, 128_000),
+            ("claude-sonnet-4.5", 200_000, 64_000),
+            ("claude-opus-4-0", 200_000, 32_000),
+            ("claude-opus-4-20250514", 200_000, 32_000),
+            ("claude-mythos-preview", 1_000_000, 128_000),
+            ("claude-opus-4-6[1m]", 1_000_000, 128_000),
+        ],
+    )
+    def test_names_that_are_in_use(self, name: str, window: int, output: int) -> None:
+        info = model_info(name)
+        assert (info.context_window, info.max_output_tokens, info.assumed) == (window, output, False)
+
+    @pytest.mark.parametrize(
+        "name", ["claude-3-9-sonnet", "claude-haiku-4-9", "claude-haiku-4", "claude-2.1", "claude-opus-45"]
+    )
+    def test_names_that_nobody_knows(self, name: str) -> None:
+        assert model_info(name).assumed
+
+    def test_what_the_provider_told_is_found_however_a_version_is_written(self) -> None:
+        told = {"claude-opus-4-9": (900_000, 99_000), "gpt-5.4": (400_000, 9_000)}
+        for name in ("claude-opus-4-9", "anthropic/claude-opus-4.9", "claude-opus-4-9-20270101"):
+            assert limits(model=name, told=told).context_window == 900_000
+        assert limits(model="gpt-5.4", told=told).context_window == 400_000
+        assert limits(model="gpt-5", told=told).assumed
 
 
 class TestPlausible:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+from fnmatch import fnmatchcase
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sessions_app import figures
 from sessions_app.figures import PolicyError, ToolTable
 from sessions_app.policy import COMPACTABLE_TOOLS, FIGURES, Policy, check, resolve
 
@@ -92,6 +97,35 @@ class TestToolTable:
         assert ToolTable((("mcp__*", False), ("mcp__a", True))).allows("mcp__a")
         assert not ToolTable((("a*", True), ("*a", False))).allows("aa")
 
+    @given(
+        rules=st.dictionaries(st.text("ab*?[]!-", min_size=1, max_size=5), st.booleans(), max_size=6),
+        names=st.lists(st.text("ab*[]", max_size=5), max_size=5),
+    )
+    def test_it_answers_as_its_rule_says(self, rules: dict[str, bool], names: list[str]) -> None:
+        table = ToolTable(tuple(rules.items()))
+        for name in names * 2:
+            matching = [(len(rule), not allowed) for rule, allowed in rules.items() if fnmatchcase(name, rule)]
+            by_pattern = bool(matching) and not max(matching)[1]
+            assert table.allows(name) == rules.get(name, by_pattern)
+
+    def test_a_name_is_matched_once_and_only_against_rules_that_begin_like_it(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        tried: list[str] = []
+        monkeypatch.setattr(figures, "fnmatchcase", lambda name, rule: tried.append(rule) or fnmatchcase(name, rule))
+        table = ToolTable(tuple((f"mcp__server{n:03d}__*", n % 2 == 0) for n in range(500)))
+        answers = [table.allows(name) for name in ("mcp__server004__x", "mcp__server005__x", "mcp__other") * 3]
+        assert answers == [True, False, False] * 3
+        assert tried == ["mcp__server004__*", "mcp__server005__*"]
+
+    def test_hostile_names_fill_no_memory(self) -> None:
+        table = ToolTable((("a*", True),))
+        for number in range(2 * figures.MOST_KNOWN):
+            assert table.allows(f"a{number}")
+        assert not table.allows("x" * 100_000)
+        assert len(table._known) == figures.MOST_KNOWN
+        assert table == ToolTable((("a*", True),)), "what it has answered is no part of it"
+
 
 class TestResolve:
     def test_later_layers_win_and_say_where_a_value_came_from(self) -> None:
@@ -117,6 +151,38 @@ class TestResolve:
         assert [line.split(":")[0] for line in resolved.ignored] == ["team", "team"]
 
 
+class TestOffIsFinal:
+    """What the environment has switched off is an operator's emergency switch: it holds for everybody."""
+
+    SWITCHES = ("compaction_enabled", "auto_compact_enabled")
+
+    def test_those_switches_and_no_other_figure(self) -> None:
+        assert tuple(name for name, row in FIGURES.items() if row.metadata["off_is_final"]) == self.SWITCHES
+
+    @pytest.mark.parametrize("name", SWITCHES)
+    @pytest.mark.parametrize("said", [True, False])
+    def test_team_and_session_can_not_overrule_it(self, name: str, said: bool) -> None:
+        for layers in (
+            {"team": {name: said}},
+            {"session": {name: said}},
+            {"team": {name: said}, "session": {name: said}},
+        ):
+            resolved = resolve(environment={name: False}, **layers)
+            assert getattr(resolved.policy, name) is False
+            assert (resolved.origins, resolved.ignored) == ({name: "environment"}, ())
+
+    @pytest.mark.parametrize("name", SWITCHES)
+    def test_otherwise_they_are_laid_as_any_other(self, name: str) -> None:
+        for environment in ({}, {name: True}):
+            resolved = resolve(environment=environment, team={name: False})
+            assert (getattr(resolved.policy, name), resolved.origin(name)) == (False, "team")
+            resolved = resolve(environment=environment, team={name: False}, session={name: True})
+            assert (getattr(resolved.policy, name), resolved.origin(name)) == (True, "session")
+
+    def test_another_switch_of_the_environment_can_be_overruled(self) -> None:
+        assert resolve(environment={"time_based_enabled": False}, team={"time_based_enabled": True}).policy == Policy()
+
+
 class TestCheck:
     @pytest.mark.parametrize(
         ("name", "value"),
@@ -135,6 +201,8 @@ class TestCheck:
             ("compactable_tools", ["Read"]),
             ("compactable_tools", {"Read": "yes"}),
             ("compactable_tools", {"": True}),
+            ("compactable_tools", {"a\x00": True}),
+            ("compactable_tools", {"\ud800*": True}),
             ("sweep_seconds", 5),
             ("auto_compact_enabled", 1),
             ("full_tail_share", 2.0),

@@ -11,7 +11,14 @@ from django.test.utils import CaptureQueriesContext
 from sessions_app import selectors
 from sessions_app.models import Attachment, CompactBoundary, Session, ToolCall
 from sessions_app.services.boundaries import InvalidContext, StaleView, commit_boundary
-from sessions_app.transcript.boundary import AttachmentValue, BoundaryDraft, BoundaryKind, Placement, PreservedSegment
+from sessions_app.transcript.boundary import (
+    AttachmentValue,
+    BoundaryDraft,
+    BoundaryKind,
+    Clearing,
+    Placement,
+    PreservedSegment,
+)
 from sessions_app.transcript.request import build_request
 from tests.factories import NOW, append, bulk_history, make_session, turns, user
 
@@ -48,6 +55,34 @@ def request_text(session: Session, at: CompactBoundary | None = None) -> str:
         else selectors.context_view(session=session)
     )
     return str(build_request(view=view).messages)
+
+
+class TestClearing:
+    """Placeholders change the prefix, so nothing may have come since they were looked for."""
+
+    def clear(self, session: Session, clearing: Clearing) -> CompactBoundary:
+        draft = BoundaryDraft(
+            kind=BoundaryKind.MICROCOMPACT, covers_to=3, cleared_tool_use_ids=("c0",), clearing=clearing
+        )
+        as_of, tokens = session.last_position, session.context_tokens
+        append(session, user("meanwhile"))
+        return commit_boundary(
+            session_id=session.pk,
+            draft=draft,
+            trigger="prepare",
+            expected_head_id=None,
+            as_of=as_of,
+            tokens_before=tokens,
+            now=NOW,
+        )
+
+    def test_a_message_that_came_meanwhile_makes_placeholders_stale_and_not_edits(self) -> None:
+        session = make_session()
+        append(session, *turns(3, size=4_000))
+        with pytest.raises(StaleView, match="arrived meanwhile"):
+            self.clear(session, Clearing.PLACEHOLDER)
+        assert not CompactBoundary.objects.exists()
+        assert self.clear(session, Clearing.API_EDIT).kind == "microcompact"
 
 
 class TestCommitBoundary:

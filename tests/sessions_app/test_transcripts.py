@@ -92,6 +92,12 @@ class TestImportTranscript:
         report.session.refresh_from_db()
         assert 21_410 <= report.session.context_tokens < 21_500
 
+    def test_a_usage_without_counts_is_kept_as_given(self) -> None:
+        usage = {"input_tokens": 0, "output_tokens": None, "service_tier": "standard"}
+        report = imported(file_of(human("u1", None, "go"), reply("a1", "u1", "ok", usage=usage)))
+        assert Message.objects.get(session=report.session, uuid="a1").usage == usage
+        assert report.session.context_source == "estimate"
+
     def test_a_fork_keeps_only_the_branch_that_went_on(self) -> None:
         report = imported(
             file_of(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from compaction_app.engine.clearing import cleared_step, passed
+from compaction_app.engine.clearing import cleared_step, counted, passed
 from compaction_app.engine.values import Situation, Step
 from sessions_app.transcript.boundary import Clearing
 from sessions_app.transcript.clearing import live, old_results
@@ -21,17 +21,18 @@ class CacheEditsLink:
             return passed(situation, "switched off (cache_edits_enabled)")
         results = live(situation.compactable)
         trigger, keep = policy.cache_edit_trigger_results, policy.cache_edit_keep_results
+        shown = counted(len(results), of="compactable")
         if len(results) <= trigger:
-            return passed(situation, f"{len(results)} compactable results are shown; edits begin above {trigger}")
+            return passed(situation, f"{shown} shown; edits begin above {trigger}")
         old = old_results(results=results, keep=keep)
         freed = sum(result.tokens_freed for result in old)
         if not old or freed < policy.clear_least_tokens:
             return passed(
                 situation,
-                f"{len(results)} compactable results, above {trigger}; clearing {len(old)} of them would free about "
+                f"{shown}, above {trigger}; clearing {len(old)} of them would free about "
                 f"{freed:,} tokens of the {policy.clear_least_tokens:,} that pay for a rewritten prefix",
             )
-        reason = f"{len(results)} compactable results, above {trigger}"
+        reason = f"{shown}, above {trigger}"
         return cleared_step(situation, old=old, clearing=Clearing.API_EDIT, reason=reason, keep=keep)
 
 

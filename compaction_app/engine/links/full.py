@@ -53,7 +53,7 @@ def budget_tokens(*, situation: Situation) -> int:
     policy, shown = situation.policy, situation.view.tokens
     past = sum(m.tokens for m in situation.originals(situation.last_position))
     wanted = max(int(max(past, shown) * policy.full_budget_share), policy.full_budget_floor_tokens)
-    room = int(situation.tokens * policy.full_target_share) - situation.overhead_tokens
+    room = int(situation.estimated_tokens * policy.full_target_share) - situation.overhead_tokens
     floor = min(policy.full_budget_floor_tokens, int(shown * policy.full_floor_share))
     return min(wanted, policy.full_budget_tokens, max(room, int(shown * policy.full_small_share), floor))
 
@@ -98,7 +98,7 @@ def _compact(*, situation: Situation, segment: Segment, budget: int) -> Step:
     situation.progress.report(stage="attachments", fraction=0.9)
     summary_tokens = estimate_text(text=summary_content(summary=result.text), family=family)
     standing = situation.overhead_tokens + kept + segment.preserved_tokens + summary_tokens
-    room = int(situation.tokens * policy.full_target_share) - standing
+    room = int(situation.estimated_tokens * policy.full_target_share) - standing
     attachments = restore_attachments(
         history=history, tail=segment.tail, policy=policy, family=family, room_tokens=room
     )
@@ -117,7 +117,7 @@ def _compact(*, situation: Situation, segment: Segment, budget: int) -> Step:
     return Step(
         why=_why(segment=segment, attachments=len(attachments), summarizer=result.summarizer),
         tokens_before=situation.tokens,
-        tokens_after=situation.overhead_tokens + shown,
+        tokens_after=situation.overhead_tokens + round(shown * situation.ratio),
         draft=draft,
         usage=result.usage,
     )

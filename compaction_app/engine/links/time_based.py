@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
-from compaction_app.engine.clearing import cleared_step, passed
+from compaction_app.engine.clearing import cleared_step, counted, passed
 from compaction_app.engine.values import Situation, Step
 from sessions_app.transcript.boundary import Clearing
 from sessions_app.transcript.clearing import live, old_results
@@ -36,8 +36,14 @@ class TimeBasedLink:
         if not old:
             return passed(
                 situation,
-                f"cache cold: {told}; nothing to clear: {len(results)} compactable results are shown, "
+                f"cache cold: {told}; nothing to clear: {counted(len(results), of='compactable')} shown, "
                 f"the most recent {keep} stay and short ones are left alone",
+            )
+        freed, least = sum(result.tokens_freed for result in old), policy.time_based_least_tokens
+        if freed < least and any(result.cleared for result in situation.compactable):
+            return passed(
+                situation,
+                f"cache cold: {told}; clearing {len(old)} more would free about {freed:,} tokens of {least:,}",
             )
         if _in_thinking_round(situation.view.items):
             return passed(

@@ -77,5 +77,6 @@ def situation_of(
         originals=lambda up_to: [m for m in messages if m.position <= up_to],
         summarizer=summarizer or FixedSummarizer(),
         progress=Silent(),
+        shown_ratio=(tokens - overhead) / view.tokens if tokens and view.tokens else 1.0,
         last_assistant_at=None if idle is None else NOW - idle,
     )

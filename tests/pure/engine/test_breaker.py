@@ -8,26 +8,43 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from compaction_app.engine import breaker
-from compaction_app.engine.breaker import NO_FAILURE, BreakerState, OpenedBy
+from compaction_app.engine.breaker import NO_FAILURE, NOTHING_FOUND, BreakerState, OpenedBy
 from compaction_app.engine.outcome import FailureReason
 from sessions_app.policy import Policy
 
 NOW = datetime(2026, 11, 3, 9, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 FIGURES = Policy()
+SHOWN = 20_000  # tokens that a run has found shown
 
 
 def failed(
-    state: BreakerState, *, times: int = 1, reason: FailureReason = FailureReason.NO_SUMMARY, now: datetime = NOW
+    state: BreakerState,
+    *,
+    times: int = 1,
+    reason: FailureReason = FailureReason.NO_SUMMARY,
+    automatic: bool = True,
+    now: datetime = NOW,
+    policy: Policy = FIGURES,
 ) -> BreakerState:
     for _ in range(times):
-        state = breaker.after_failure(state=state, reason=reason, policy=FIGURES, now=now)
+        state = breaker.after_failure(
+            state=state, reason=reason, automatic=automatic, shown_tokens=SHOWN, policy=policy, now=now
+        )
     return state
 
 
-def succeeded(state: BreakerState, *, effective: bool, times: int = 1, now: datetime = NOW) -> BreakerState:
+def succeeded(
+    state: BreakerState,
+    *,
+    effective: bool,
+    times: int = 1,
+    automatic: bool = True,
+    now: datetime = NOW,
+    policy: Policy = FIGURES,
+) -> BreakerState:
     for _ in range(times):
-        state = breaker.after_success(state=state, effective=effective, policy=FIGURES, now=now)
+        state = breaker.after_success(state=state, effective=effective, automatic=automatic, policy=policy, now=now)
     return state
 
 
@@ -55,10 +72,15 @@ class TestOpening:
         state = failed(succeeded(NEW, effective=False, times=2))
         assert succeeded(state, effective=False).opened_by is OpenedBy.INEFFECTIVE
 
-    @pytest.mark.parametrize("reason", sorted(NO_FAILURE))
+    @pytest.mark.parametrize("reason", sorted(NO_FAILURE - NOTHING_FOUND))
     def test_what_is_no_failure(self, reason: FailureReason) -> None:
         assert failed(NEW, times=9, reason=reason) == NEW
         assert failed(OPEN, reason=reason, now=NOW + HOUR) == OPEN
+
+    @pytest.mark.parametrize("reason", [FailureReason.NOTHING_TO_COMPACT, FailureReason.NOT_SMALLER])
+    def test_where_nothing_was_found_it_is_noted_at_what_was_shown(self, reason: FailureReason) -> None:
+        assert failed(NEW, times=9, reason=reason) == BreakerState(nothing_at_tokens=SHOWN)
+        assert failed(OPEN, reason=reason, now=NOW + HOUR) == replace(OPEN, nothing_at_tokens=SHOWN)
 
     @pytest.mark.parametrize("reason", sorted(set(FailureReason) - NO_FAILURE))
     def test_every_other_reason_is_one(self, reason: FailureReason) -> None:
@@ -67,9 +89,12 @@ class TestOpening:
 
     def test_the_limits_are_figures(self) -> None:
         once = Policy(breaker_failures=1, breaker_ineffective=1)
-        reason = FailureReason.ERROR
-        assert breaker.after_failure(state=NEW, reason=reason, policy=once, now=NOW).is_open
-        assert breaker.after_success(state=NEW, effective=False, policy=once, now=NOW).is_open
+        assert failed(NEW, policy=once).is_open
+        assert succeeded(NEW, effective=False, policy=once).is_open
+
+    def test_runs_by_hand_open_it_too(self) -> None:
+        assert failed(NEW, times=3, automatic=False) == OPEN
+        assert succeeded(NEW, effective=False, times=3, automatic=False).opened_by is OpenedBy.INEFFECTIVE
 
     @pytest.mark.parametrize(
         ("before", "after", "over", "effective"),
@@ -89,7 +114,7 @@ class TestOpening:
 
 class TestClosing:
     def test_a_success_that_helped_and_a_reset_forget_everything(self) -> None:
-        for state in (OPEN, failed(NEW, times=2), breaker.after_nothing(state=NEW, context_tokens=5)):
+        for state in (OPEN, failed(NEW, times=2), failed(NEW, reason=FailureReason.NOT_SMALLER)):
             assert succeeded(state, effective=True) == NEW
         assert breaker.after_reset() == NEW
 
@@ -127,6 +152,15 @@ class TestTheOneTry:
             assert not self.may(state, ended + HOUR - timedelta(seconds=1))
             assert self.may(state, ended + HOUR)
 
+    def test_a_run_by_hand_that_ends_badly_pushes_no_try_away(self) -> None:
+        ended = NOW + timedelta(minutes=59)
+        for state in (
+            failed(OPEN, automatic=False, now=ended),
+            succeeded(OPEN, effective=False, automatic=False, now=ended),
+        ):
+            assert state.opened_at == NOW
+            assert self.may(state, NOW + HOUR)
+
     def test_a_try_that_helps_closes_it(self) -> None:
         tried = breaker.after_request(state=OPEN, now=NOW + HOUR)
         assert succeeded(tried, effective=True, now=NOW + HOUR) == NEW
@@ -155,10 +189,26 @@ class TestUnreachable:
         assert (state.failures, state.is_open) == (4, False)
 
 
+class TestAsTold:
+    """What is stored follows the level with the next decision; what is told is true at once."""
+
+    def test_out_of_reach_it_is_open_for_that_whatever_is_stored(self) -> None:
+        for state in (NEW, OPEN, breaker.when_unreachable(state=NEW, now=NOW)):
+            told = breaker.as_told(state=state, unreachable=True)
+            assert (told.is_open, told.opened_by, told.opened_at) == (True, OpenedBy.UNREACHABLE, state.opened_at)
+            assert breaker.retry_at(state=told, policy=FIGURES) is None
+
+    def test_within_reach_it_is_not_open_for_that(self) -> None:
+        told = breaker.as_told(state=breaker.when_unreachable(state=NEW, now=NOW), unreachable=False)
+        assert told == NEW
+        for state in (NEW, OPEN):
+            assert breaker.as_told(state=state, unreachable=False) == state
+
+
 class TestWords:
     def test_they_say_since_when_why_and_until_when(self) -> None:
         assert breaker.advised(state=OPEN, policy=FIGURES) == (
-            "breaker open since 2026-11-03 09:12 UTC after 3 failures in a row (no_summary); "
+            "breaker open since 2026-11-03 09:12 UTC after 3 failures in a row (the last: no_summary); "
             "one try is allowed from 10:12 UTC on, or reset it"
         )
 
@@ -181,6 +231,10 @@ class TestWords:
             "breaker open since 2026-11-03 09:12 UTC because no compaction could reach the threshold; "
             "it closes by itself once one could"
         )
+
+    def test_a_moment_that_is_not_known_is_not_told(self) -> None:
+        state = breaker.as_told(state=NEW, unreachable=True)
+        assert breaker.told(state=state) == "breaker open because no compaction could reach the threshold"
 
     def test_nothing_is_said_of_a_closed_one(self) -> None:
         assert breaker.told(state=NEW) == ""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from compaction_app.engine.breaker import BreakerState, OpenedBy
-from compaction_app.engine.decision import Facts, Outcome, Verdict, decide, hindrance
+from compaction_app.engine.decision import Facts, Outcome, Verdict, decide, elsewhere, hindrance, switched_off
 from sessions_app.catalog import model_info
 from sessions_app.policy import Policy, ResolvedPolicy, resolve
 from sessions_app.transcript.window import warning_state, window_of
@@ -24,6 +24,7 @@ def facts(
     overhead_tokens: int = 0,
     breaker: BreakerState = BreakerState(),  # noqa: B008
     resolved: ResolvedPolicy | None = None,
+    **more: Any,
 ) -> Facts:
     resolved = resolved or ResolvedPolicy(policy=Policy(), origins={})
     window = window_of(policy=resolved.policy, model=model_info("claude-sonnet-4-5"))
@@ -36,6 +37,7 @@ def facts(
         percent_left=state.percent_left,
         resolved=resolved,
         breaker=breaker,
+        **more,
     )
 
 
@@ -83,7 +85,7 @@ class TestDecide:
         verdict = decided(facts(170_000, breaker=OPEN))
         assert verdict.outcome is Outcome.BREAKER_OPEN
         assert verdict.why == (
-            "breaker open since 2026-11-03 09:12 UTC after 3 failures in a row (no_summary); "
+            "breaker open since 2026-11-03 09:12 UTC after 3 failures in a row (the last: no_summary); "
             "one try is allowed from 10:12 UTC on, or reset it"
         )
 
@@ -93,22 +95,26 @@ class TestDecide:
         assert "the one try after the cool-down of a breaker open since 2026-11-03 09:12" in verdict.why
 
     @pytest.mark.parametrize(
-        ("tokens", "outcome"),
+        ("shown", "outcome"),
         [
-            (170_000, Outcome.NOTHING_TO_COMPACT),
-            (171_999, Outcome.NOTHING_TO_COMPACT),
-            (172_000, Outcome.REQUESTED),
-            (168_001, Outcome.NOTHING_TO_COMPACT),
-            (168_000, Outcome.REQUESTED),  # smaller: something was cleared or compacted meanwhile
+            (20_000, Outcome.NOTHING_TO_COMPACT),
+            (21_999, Outcome.NOTHING_TO_COMPACT),
+            (22_000, Outcome.REQUESTED),
+            (18_001, Outcome.NOTHING_TO_COMPACT),
+            (18_000, Outcome.REQUESTED),  # smaller: something was cleared or compacted meanwhile
         ],
     )
-    def test_where_there_was_nothing_it_waits_for_a_change(self, tokens: int, outcome: Outcome) -> None:
-        verdict = decided(facts(tokens, breaker=BreakerState(nothing_at_tokens=170_000)))
+    @pytest.mark.parametrize("tokens", [170_000, 400_000])
+    def test_where_there_was_nothing_it_waits_until_something_else_is_shown(
+        self, shown: int, tokens: int, outcome: Outcome
+    ) -> None:
+        """Whatever the context's size: that of a client that did not give its history grows with each response."""
+        verdict = decided(facts(tokens, shown_tokens=shown, breaker=BreakerState(nothing_at_tokens=20_000)))
         assert verdict.outcome is outcome
         if outcome is Outcome.NOTHING_TO_COMPACT:
             assert verdict.why == (
-                "a run found nothing to compact at 170,000 tokens; the next one waits until that has changed by 2,000 "
-                f"(now {tokens:,})"
+                "a run found nothing to compact in the 20,000 tokens that were shown; the next one waits until they "
+                f"have changed by 2,000 (now {shown:,})"
             )
 
 
@@ -130,11 +136,11 @@ class TestHindrance:
     def test_it_says_what_the_decision_says(self) -> None:
         off = resolve(session={"auto_compact_enabled": False})
         small = resolve(session={"context_window": 32_768})
-        found_nothing = BreakerState(nothing_at_tokens=170_000)
+        found_nothing = BreakerState(nothing_at_tokens=20_000)
         for given in (
             facts(170_000, breaker=OPEN),
             facts(170_000, resolved=off),
-            facts(170_000, breaker=found_nothing),
+            facts(170_000, shown_tokens=20_000, breaker=found_nothing),
             facts(29_500, overhead_tokens=29_000, resolved=small),
         ):
             assert hindrance(facts=given) == decided(given).why
@@ -145,3 +151,47 @@ class TestHindrance:
     def test_nothing_found_matters_over_the_threshold_only(self) -> None:
         given = facts(10, breaker=replace(BreakerState(), nothing_at_tokens=10))
         assert hindrance(facts=given) is None
+
+    def test_a_threshold_that_is_within_reach_again_hinders_nothing(self) -> None:
+        """The stored breaker closes with the next decision."""
+        stored = BreakerState(opened_at=NOW, opened_by=OpenedBy.UNREACHABLE)
+        assert hindrance(facts=facts(10, breaker=stored)) is None
+
+
+class TestSwitchedOff:
+    """One wording wherever it is told."""
+
+    @pytest.mark.parametrize(
+        ("figures", "automatic", "words"),
+        [
+            ({}, True, None),
+            ({"compaction_enabled": False}, False, "compaction is switched off by the team"),
+            (
+                {"compaction_enabled": False, "auto_compact_enabled": False},
+                True,
+                "compaction is switched off by the team",
+            ),
+            ({"auto_compact_enabled": False}, True, "automatic compaction is switched off by the team"),
+            ({"auto_compact_enabled": False}, False, None),
+        ],
+    )
+    def test_it_says_who(self, figures: dict[str, bool], automatic: bool, words: str | None) -> None:
+        assert switched_off(resolved=resolve(team=figures), automatic=automatic) == words
+
+
+class TestElsewhere:
+    """A client that goes on with a context of its own, which no compaction of ours makes smaller."""
+
+    WORDS = (
+        "the last response's prompt had 258,060 tokens, but what is handed out has about 21,303: "
+        "the client goes on without context/ or prepare/"
+    )
+
+    def test_it_is_told_below_the_threshold(self) -> None:
+        given = facts(21_303, ignored_prompt_tokens=258_060)
+        assert elsewhere(facts=given) == self.WORDS
+        assert decided(given).why == f"21,303 tokens; automatic compaction starts at 167,000; {self.WORDS}"
+
+    def test_it_hinders_nothing_and_is_told_where_it_is_so_only(self) -> None:
+        assert hindrance(facts=facts(21_303, ignored_prompt_tokens=258_060)) is None
+        assert elsewhere(facts=facts(21_303)) is None

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from compaction_app.engine.chain import Trail, light_drafts, run_chain
-from compaction_app.engine.outcome import CompactionRefused, FailureReason
+from compaction_app.engine.outcome import CompactionCancelled, CompactionRefused, FailureReason
 from compaction_app.engine.plan import PLANS
+from compaction_app.engine.ports import SummaryResult
 from compaction_app.engine.values import Situation, Trigger
 from sessions_app.transcript.boundary import BoundaryKind, Clearing
 from tests.build import Talk, use
@@ -32,6 +33,7 @@ class Path:
     tried: dict[str, bool]
     ends: BoundaryKind | None
     clearing: Clearing | None = None
+    figures: dict[str, Any] = field(default_factory=dict)
 
 
 MICRO, WHOLE = BoundaryKind.MICROCOMPACT, BoundaryKind.FULL
@@ -56,10 +58,22 @@ PATHS = {
         Trigger.AUTO, MANY, WARM, OVER, {"time_based": False, "cache_edits": True}, MICRO, Clearing.API_EDIT
     ),
     "auto, warm: edits are not enough, so it is summarised": Path(
-        Trigger.AUTO, MANY, WARM, 900_000, {"time_based": False, "cache_edits": True, "full": True}, WHOLE
+        Trigger.AUTO,
+        MANY,
+        WARM,
+        OVER,
+        {"time_based": False, "cache_edits": True, "full": True},
+        WHOLE,
+        figures={"light_enough_share": 0.1, "cache_edit_keep_results": 20},
     ),
     "auto, cold: clearing is not enough, so it is summarised": Path(
-        Trigger.AUTO, FEW, COLD, OVER, {"time_based": True, "cache_edits": False, "full": True}, WHOLE
+        Trigger.AUTO,
+        FEW,
+        COLD,
+        OVER,
+        {"time_based": True, "cache_edits": False, "full": True},
+        WHOLE,
+        figures={"light_enough_share": 0.5},
     ),
     "auto, warm, few results: straight to the summary": Path(
         Trigger.AUTO, FEW, WARM, OVER, {"time_based": False, "cache_edits": False, "full": True}, WHOLE
@@ -84,7 +98,9 @@ def walk(situation: Situation) -> tuple[Situation, Trail]:
 
 @pytest.mark.parametrize("path", PATHS.values(), ids=PATHS.keys())
 def test_path(path: Path) -> None:
-    situation = situation_of(reads(path.results).messages, idle=path.idle, trigger=path.trigger, tokens=path.tokens)
+    situation = situation_of(
+        reads(path.results).messages, idle=path.idle, trigger=path.trigger, tokens=path.tokens, **path.figures
+    )
     after, trail = walk(situation)
     assert {name: step.draft is not None for name, step in trail} == path.tried
     ends = after.summary_draft or (after.drafts[-1] if after.drafts else None)
@@ -137,14 +153,64 @@ class TestRunChain:
         assert [draft.clearing for draft in light_drafts(trail)] == [Clearing.PLACEHOLDER]
         assert trail[-1][1].reason == reason
 
+    def test_a_bug_is_in_the_trail_too_without_its_words(self) -> None:
+        class Buggy(FixedSummarizer):
+            def summarize(self, **_: Any) -> SummaryResult:
+                raise ZeroDivisionError("secret transcript text")
+
+        situation = situation_of(reads(MANY).messages, idle=COLD, trigger=Trigger.MANUAL, summarizer=Buggy())
+        trail: Trail = []
+        with pytest.raises(ZeroDivisionError):
+            run_chain(plan=PLANS[Trigger.MANUAL], situation=situation, trail=trail)
+        assert [name for name, _ in trail] == ["time_based", "cache_edits", "full"]
+        last = trail[-1][1]
+        assert (last.why, last.reason, last.draft) == (
+            "met an unexpected ZeroDivisionError",
+            FailureReason.ERROR,
+            None,
+        )
+        assert [draft.clearing for draft in light_drafts(trail)] == [Clearing.PLACEHOLDER]
+
+    def test_a_run_that_was_taken_away_meets_no_bug(self) -> None:
+        class Cancelled(FixedSummarizer):
+            def summarize(self, **_: Any) -> SummaryResult:
+                raise CompactionCancelled
+
+        situation = situation_of(reads(FEW).messages, trigger=Trigger.MANUAL, summarizer=Cancelled())
+        trail: Trail = []
+        with pytest.raises(CompactionCancelled):
+            run_chain(plan=PLANS[Trigger.MANUAL], situation=situation, trail=trail)
+        assert [name for name, _ in trail] == ["time_based", "cache_edits"]
+
     def test_a_single_open_round_is_nothing_to_compact(self) -> None:
         situation = situation_of(Talk().u("go").a(use("open")).messages, trigger=Trigger.AUTO)
         after, trail = walk(situation)
         assert after.drafts == ()
         assert trail[-1][1].reason == FailureReason.NOTHING_TO_COMPACT
 
-    @pytest.mark.parametrize(("figures", "light"), [({}, True), ({"light_enough_share": 0.3}, False)])
+    @pytest.mark.parametrize(
+        ("figures", "light"), [({}, True), ({"light_enough_share": 0.1, "cache_edit_keep_results": 20}, False)]
+    )
     def test_how_far_clearing_must_go_is_a_figure(self, figures: dict[str, Any], light: bool) -> None:
         situation = situation_of(reads(MANY).messages, trigger=Trigger.AUTO, tokens=OVER, **figures)
         after, _ = walk(situation)
         assert (after.summary_draft is None) is light
+
+
+class TestIsLightEnough:
+    """Clearing alone is enough where the level is `ok` and there is room to go on, in tokens and in bytes."""
+
+    @pytest.mark.parametrize(("tokens", "enough"), [(141_950, True), (141_951, False)])
+    def test_a_share_of_the_automatic_threshold(self, tokens: int, enough: bool) -> None:
+        assert situation_of(reads(1).messages, tokens=tokens).is_light_enough is enough
+
+    @pytest.mark.parametrize(("tokens", "enough"), [(119_999, True), (120_000, False)])
+    def test_and_below_the_warning_where_that_begins_earlier(self, tokens: int, enough: bool) -> None:
+        figures: dict[str, Any] = {"warning_buffer_tokens": 60_000}
+        assert situation_of(reads(1).messages, tokens=tokens, **figures).is_light_enough is enough
+
+    @pytest.mark.parametrize(("size", "enough"), [(850_000, True), (850_001, False)])
+    def test_and_the_same_share_of_the_bytes(self, size: int, enough: bool) -> None:
+        messages = [replace(message, content_bytes=0) for message in reads(1).messages]
+        messages[0] = replace(messages[0], content_bytes=size)
+        assert situation_of(messages, auto_compact_bytes=1_000_000).is_light_enough is enough

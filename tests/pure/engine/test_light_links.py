@@ -67,13 +67,27 @@ class TestTimeBased:
     def test_says_what_is_there_when_nothing_can_be_cleared(self) -> None:
         step = TIME_BASED.attempt(situation_of(reads(3).messages, idle=COLD))
         assert step.draft is None
-        assert "nothing to clear: 3 compactable results are shown, the most recent 5 stay" in step.why
+        assert "nothing to clear: 3 compactable results shown, the most recent 5 stay" in step.why
 
     def test_what_is_cleared_already_is_not_cleared_again(self) -> None:
         before = boundary(
             3, committed_at=32, kind=BoundaryKind.MICROCOMPACT, cleared_tool_use_ids=frozenset({"c0", "c1", "c2"})
         )
         assert TIME_BASED.attempt(situation_of(reads(8).messages, boundaries=[before], idle=COLD)).draft is None
+
+    def test_further_clearing_goes_in_batches(self) -> None:
+        first = boundary(
+            3,
+            committed_at=12,
+            kind=BoundaryKind.MICROCOMPACT,
+            cleared_at=frozenset({(3, "c0")}),
+            cleared_tool_use_ids=frozenset({"c0"}),
+        )
+        step = TIME_BASED.attempt(situation_of(reads(7).messages, boundaries=[first], idle=COLD))
+        assert step.draft is None
+        assert "clearing 1 more would free about" in step.why
+        assert "of 2,000" in step.why
+        assert TIME_BASED.attempt(situation_of(reads(9).messages, boundaries=[first], idle=COLD)).draft is not None
 
     def test_an_open_round_with_thinking_is_waited_for(self) -> None:
         talk = reads(8).u("go on").a(thinking(), use("open")).u(res("open", "short"))
@@ -108,7 +122,7 @@ class TestCacheEdits:
 
     def test_passes_below_the_trigger(self) -> None:
         step = CACHE_EDITS.attempt(situation_of(reads(20).messages, cache_edit_trigger_results=20))
-        assert (step.draft, step.why) == (None, "20 compactable results are shown; edits begin above 20")
+        assert (step.draft, step.why) == (None, "20 compactable results shown; edits begin above 20")
 
     def test_passes_where_a_batch_would_not_pay(self) -> None:
         step = CACHE_EDITS.attempt(situation_of(reads(30, size=400).messages, cache_edit_trigger_results=20))
@@ -171,7 +185,18 @@ class TestWhatIsCleared:
         talk = Talk().u("go").a(use("a")).u(res("b", "y" * 900)).a(use("b"), same=True).u(res("a", "x" * 900)).a("done")
         assert set(self.cleared(talk)) == {"a", "b"}
 
-    def test_an_id_that_a_kept_result_uses_too_stays(self) -> None:
+    def test_an_id_that_is_used_again_is_another_result(self) -> None:
         talk = Talk().u("go").a(use("x")).u(res("x", "1" * 900)).a(use("x")).u(res("x", "2" * 900)).a("done")
-        assert self.cleared(talk, time_based_keep_results=1) == ()
-        assert self.cleared(talk) == ("x",)
+        situation = situation_of(talk.messages, idle=COLD, time_based_keep_results=1)
+        draft = TIME_BASED.attempt(situation).draft
+        assert draft is not None
+        assert draft.cleared_at == ((3, "x"),)
+        after = situation.after(TIME_BASED.attempt(situation)).view
+        assert [item.position for item in after.items if item.cleared] == [3]
+
+    def test_what_a_person_answered_under_an_id_that_was_cleared_stays(self) -> None:
+        talk = Talk().u("go").a(use("x")).u(res("x", "1" * 900)).a(use("x", "AskUserQuestion"))
+        talk.u(res("x", "the person's answer " * 40)).a("done")
+        situation = situation_of(talk.messages, idle=COLD, time_based_keep_results=0)
+        after = situation.after(TIME_BASED.attempt(situation)).view
+        assert [item.position for item in after.items if item.cleared] == [3]

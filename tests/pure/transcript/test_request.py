@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import copy
+import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from sessions_app.transcript.boundary import BoundaryKind
+from sessions_app.transcript.boundary import BoundaryKind, Placement, PreservedSegment
 from sessions_app.transcript.messages import Usage
 from sessions_app.transcript.pairing import MISSING_RESULT, ORPHAN_RESULT
-from sessions_app.transcript.request import LEADING_MARKER, MessagesRequest, build_request
+from sessions_app.transcript.request import BEGINNING_MARKER, LEADING_MARKER, MessagesRequest, build_request
 from sessions_app.transcript.rounds import cut_points
 from sessions_app.transcript.validation import validate_messages
 from sessions_app.transcript.view import CLEARED_RESULT, fold
@@ -23,6 +25,12 @@ def request_of(talk: Talk, *boundaries: Any) -> MessagesRequest:
     assert talk.messages == before, "what is stored was changed"
     assert validate_messages(messages=built.messages) == []
     return built
+
+
+def text_of_all(built: MessagesRequest) -> str:
+    blocks = [block for message in built.messages for block in message["content"]]
+    parts = [part for block in blocks for part in (block["content"] if isinstance(block.get("content"), list) else [])]
+    return "\n".join(block["text"] for block in [*blocks, *parts] if block["type"] == "text")
 
 
 def roles(built: MessagesRequest) -> list[str]:
@@ -50,6 +58,48 @@ class TestBuildRequest:
     def test_a_block_written_twice_is_sent_once(self) -> None:
         built = request_of(Talk().u("go").a(use("A")).a(use("A"), same=True).u(res("A")))
         assert built.messages[1]["content"] == [use("A")]
+
+    def test_calls_of_one_message_that_share_an_id_are_all_sent_each_with_its_result(self) -> None:
+        calls = [use("A", path="x"), use("A", path="y"), use("B"), use("A", "Bash", path="x")]
+        for built in (
+            request_of(Talk().u("go").a(*calls).u(res("A", "1"), res("A", "2"), res("B", "b"), res("A", "3")).a("ok")),
+            request_of(
+                Talk().u("go").a(*calls).u(res("A", "1")).u(res("A", "2"), res("B", "b")).u(res("A", "3")).a("ok")
+            ),
+        ):
+            sent, answers = built.messages[1]["content"], built.messages[2]["content"]
+            assert [(block["name"], block["input"]) for block in sent] == [(c["name"], c["input"]) for c in calls]
+            assert [block["id"] for block in sent] == ["A", "A_2", "B", "A_3"]
+            assert [(b["tool_use_id"], b["content"]) for b in answers] == [
+                ("A", "1"), ("A_2", "2"), ("B", "b"), ("A_3", "3"),
+            ]  # fmt: skip
+            assert [(r.kind, r.tool_use_id) for r in built.repairs] == [("renamed_id", "A")] * 2
+
+    def test_so_are_those_of_one_response_that_was_written_as_several_entries(self) -> None:
+        talk = Talk().u("go").a(use("A", path="x")).u(res("A", "1")).a(use("A", path="y"), same=True).u(res("A", "2"))
+        built = request_of(talk)
+        assert [block["input"] for block in built.messages[1]["content"]] == [{"path": "x"}, {"path": "y"}]
+        assert [block["content"] for block in built.messages[2]["content"]] == ["1", "2"]
+
+    def test_the_last_of_them_without_result_is_closed(self) -> None:
+        built = request_of(Talk().u("go").a(use("A", path="x"), use("A", path="y")).u(res("A", "1")).a("ok"))
+        assert [block["content"] for block in built.messages[2]["content"]] == ["1", MISSING_RESULT]
+
+    def test_a_call_that_was_written_twice_is_one_call_and_its_second_result_is_text(self) -> None:
+        built = request_of(Talk().u("go").a(use("A"), use("A")).u(res("A", "1"), res("A", "2")).a("ok"))
+        assert built.messages[1]["content"] == [use("A")]
+        assert built.messages[2]["content"] == [res("A", "1"), text(ORPHAN_RESULT + "2")]
+
+    def test_a_dead_call_gets_no_result_of_a_later_response(self) -> None:
+        for talk in (Talk().u("go").a(use("A", path="x")), Talk().u("go").a(use("A", path="x")).u("again")):
+            built = request_of(talk.a(use("A", path="y")).u(res("A", "late")).a("ok"))
+            pairs = {b["tool_use_id"]: b["content"] for m in built.messages for b in m["content"] if "content" in b}
+            assert pairs == {"A": MISSING_RESULT, "A_2": "late"}
+
+    def test_thousands_of_calls_of_one_message_may_share_an_id(self) -> None:
+        calls = [use("A", number=number) for number in range(3_000)]
+        built = request_of(Talk().u("go").a(*calls).u(*(res("A", str(number)) for number in range(3_000))))
+        assert [block["content"] for block in built.messages[2]["content"]] == [str(n) for n in range(3_000)]
 
     def test_a_dead_call_is_closed_with_a_mark(self) -> None:
         built = request_of(Talk().u("go").a(use("A")).u("never mind").a("ok"))
@@ -80,9 +130,28 @@ class TestBuildRequest:
         assert built.messages[3]["content"] == [use("A_2")]
         assert built.messages[4]["content"] == [res("A_2", "two")]
 
-    def test_a_talk_that_opens_with_the_assistant_gets_a_marker(self) -> None:
-        built = request_of(Talk().a("hello").u("hi"))
-        assert built.messages[0] == {"role": "user", "content": [text(LEADING_MARKER)]}
+    @pytest.mark.parametrize("talk", [Talk(), Talk().u(""), Talk().u(" ").u({"type": "text"})])
+    def test_where_the_assistant_speaks_first_that_is_said(self, talk: Talk) -> None:
+        built = request_of(talk.a("hello").u("hi"))
+        assert built.messages[0] == {"role": "user", "content": [text(BEGINNING_MARKER)]}
+
+    def test_where_something_before_it_is_not_shown_that_is_said(self) -> None:
+        early = PreservedSegment(first=3, last=4, placement=Placement.BEFORE_SUMMARY)
+        talk = Talk().a("hello").u("go").a("done").u("more").a("ok")
+        for head in (
+            boundary(5, committed_at=5, kind=BoundaryKind.PARTIAL_FROM, preserved=early),
+            boundary(5, committed_at=5, kind=BoundaryKind.PARTIAL_FROM, preserved=replace(early, first=2)),
+        ):
+            first = request_of(talk, head).messages[0]["content"][0]
+            assert first == text(LEADING_MARKER if head.preserved == early else "go")
+        side = Talk().u("of a side chain", is_sidechain=True).a("hello").u("hi")
+        assert request_of(side).messages[0]["content"] == [text(LEADING_MARKER)]
+
+    def test_a_segment_that_begins_with_the_talk_hides_nothing_before_it(self) -> None:
+        early = PreservedSegment(first=1, last=2, placement=Placement.BEFORE_SUMMARY)
+        head = boundary(3, committed_at=3, kind=BoundaryKind.PARTIAL_FROM, preserved=early)
+        built = request_of(Talk().a("hello").u("hi").a("done"), head)
+        assert built.messages[0]["content"] == [text(BEGINNING_MARKER)]
 
     @pytest.mark.parametrize("blank", ["", "   ", "\n\t"])
     def test_blank_text_is_left_out(self, blank: str) -> None:
@@ -94,6 +163,32 @@ class TestBuildRequest:
         built = request_of(talk)
         assert roles(built) == ["user", "assistant"]
         assert built.messages[1]["content"] == [text("yes")]
+
+    @pytest.mark.parametrize("value", [5, 0, False, ["a", "list"], {"an": "object"}])
+    @pytest.mark.parametrize("place", ["user", "assistant", "result"])
+    def test_a_text_that_is_none_is_described(self, place: str, value: Any) -> None:
+        """Accepted as it is, so nothing of it may be lost on the way out."""
+        odd = {"type": "text", "text": value}
+        talk = Talk().u("go").a(use("A")).u(res("A", [odd]) if place == "result" else res("A"))
+        talk = talk.a(odd) if place == "assistant" else talk.u(odd) if place == "user" else talk
+        assert json.dumps(value) in text_of_all(request_of(talk))
+
+    def test_a_text_under_another_key_is_described(self) -> None:
+        assert "here I am" in text_of_all(request_of(Talk().u({"type": "text", "content": "here I am"})))
+        empty = [{"type": "text"}, {"type": "text", "text": None, "cache_control": {"type": "ephemeral"}}]
+        assert request_of(Talk().u("go", *empty)).messages == [{"role": "user", "content": [text("go")]}]
+
+    def test_parts_of_a_result_that_are_no_blocks_are_told(self) -> None:
+        built = request_of(Talk().u("go").a(use("A")).u(res("A", ["plain", 5, None, "", [1]])))
+        assert [part["text"] for part in built.messages[2]["content"][0]["content"]] == ["plain", "5", "null", "[1]"]
+
+    @pytest.mark.parametrize(
+        ("given", "sent"),
+        [({}, {}), ({"input": None}, {}), ({"input": "x"}, {"value": "x"}), ({"input": 0}, {"value": 0})],
+    )
+    def test_an_input_is_an_object(self, given: dict[str, Any], sent: dict[str, Any]) -> None:
+        built = request_of(Talk().u("go").a({"type": "tool_use", "id": "A", "name": "Read", **given}).u(res("A")))
+        assert built.messages[1]["content"] == [{"type": "tool_use", "id": "A", "name": "Read", "input": sent}]
 
     def test_signed_thinking_is_kept_to_the_letter(self) -> None:
         block = {**thinking("a b"), "extra": [1, 2]}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sessions_app.transcript.rounds import cut_points, group_by_api_round, waiting_approvals
+from sessions_app.transcript.rounds import call_spans, cut_points, group_by_api_round, waiting_approvals
 from tests.build import Talk, res, use
 
 
@@ -61,6 +61,20 @@ class TestCutPoints:
         talk = Talk().u("go").a(use("X")).u(res("X")).a(use("X")).u(res("X")).a("done")
         assert cut_points(talk.messages) == [2, 4, 6, 7]
 
+    def test_calls_of_one_message_that_share_an_id_are_answered_in_their_order(self) -> None:
+        calls = [use("X", path="x"), use("X", path="y")]
+        talk = Talk().u("go").a(*calls).u(res("X")).u(res("X")).a("done")
+        assert [call.result_position for call in call_spans(talk.messages)] == [3, 4]
+        assert cut_points(talk.messages) == [2, 5, 6]
+
+    def test_a_call_that_was_written_twice_is_one(self) -> None:
+        talk = Talk().u("go").a(use("X")).a(use("X"), same=True).u(res("X")).a("done")
+        assert [(call.use_position, call.result_position) for call in call_spans(talk.messages)] == [(2, 4)]
+
+    def test_a_dead_call_gets_no_result_of_a_later_response(self) -> None:
+        talk = Talk().u("go").a(use("X", path="x")).a(use("X", path="y")).u(res("X")).a("done")
+        assert [call.result_position for call in call_spans(talk.messages)] == [None, 4]
+
     def test_nothing_gives_nothing(self) -> None:
         assert cut_points([]) == []
 
@@ -70,6 +84,8 @@ def test_t8_an_unanswered_question_to_the_person_waits_wherever_it_stands() -> N
     assert [call.tool_use_id for call in waiting_approvals(talk.messages)] == ["Q"]
     answered = Talk().u("go").a(use("Q", "AskUserQuestion")).u(res("Q", "blue"))
     assert waiting_approvals(answered.messages) == []
+    twice = Talk().u("go").a(use("Q", "AskUserQuestion")).a(use("Q", "AskUserQuestion"), same=True).u(res("Q", "blue"))
+    assert waiting_approvals(twice.messages) == []
 
 
 def _without_id(message):  # type: ignore[no-untyped-def]

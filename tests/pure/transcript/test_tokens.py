@@ -445,26 +445,40 @@ class TestUsageAnchor:
         assert user(response(UsageAnchor.none(), tokens=100), tokens=50).step_tokens == 150
 
 
+def size(anchor, *, shown=100_000, overhead=20_000, ratio=1.0):
+    """`shown`: estimate of what is shown now, without what was cleared."""
+    return context_tokens(anchor=anchor, view_tokens=shown, overhead_tokens=overhead, ratio=ratio)
+
+
 class TestCleared:
+    """A prompt of 118,000 and a reply of 2,000; 20,000 of it overhead, so 100,000 are shown before a clearing."""
+
     def test_lowers_the_size_and_keeps_the_usage(self):
         anchor = response(UsageAnchor.none()).cleared(tokens=30_000)
-        assert (anchor.context_tokens(), anchor.source()) == (90_000, "usage+estimate")
-        assert user(anchor.cleared(tokens=10_000), tokens=7).context_tokens() == 80_007
+        assert size(anchor, shown=70_000) == (90_000, "usage+estimate")
+        assert size(anchor.cleared(tokens=10_000), shown=60_000) == (80_000, "usage+estimate")
 
-    def test_takes_from_what_came_since_as_well(self):
-        anchor = user(response(UsageAnchor.none()), tokens=5_000).cleared(tokens=30_000)
-        assert anchor.context_tokens() == 95_000
+    def test_takes_the_share_that_goes_where_estimate_and_usage_differ(self):
+        anchor = response(UsageAnchor.none()).cleared(tokens=30_000)
+        assert size(anchor, shown=30_000)[0] == 70_000, "half of what is shown, and so half of what was told of it"
+        assert size(anchor, shown=170_000)[0] == 105_000
+        assert size(anchor, shown=0)[0] == 20_000, "all of it, and the overhead stays"
+
+    def test_what_came_since_counts(self):
+        anchor = user(response(UsageAnchor.none()).cleared(tokens=30_000), tokens=5_000)
+        assert 94_000 < size(anchor, shown=75_000)[0] <= 95_000
 
     def test_never_raises_the_size_and_never_takes_more_than_there_is(self):
         anchor = response(UsageAnchor.none())
-        assert anchor.cleared(tokens=-500).context_tokens() == 120_000
-        assert anchor.cleared(tokens=500_000).context_tokens() == 0
+        assert size(anchor.cleared(tokens=-500))[0] == 120_000
+        assert size(anchor.cleared(tokens=500_000), shown=-400_000)[0] == 20_000
+        assert size(anchor.cleared(tokens=500), overhead=500_000)[0] == 120_000
 
     def test_stands_while_the_response_goes_on_and_ends_with_the_next(self):
         anchor = response(response(UsageAnchor.none()).cleared(tokens=30_000), position=2)
-        assert anchor.context_tokens() == 90_000
+        assert size(anchor, shown=70_000)[0] == 90_000
         anchor = response(anchor, position=3, message_id="msg_2", usage=Usage(input_tokens=70_000, output_tokens=200))
-        assert (anchor.context_tokens(), anchor.source()) == (70_200, "usage")
+        assert size(anchor, shown=70_000) == (70_200, "usage")
 
 
 class TestVoid:
@@ -480,7 +494,6 @@ class TestContextTokens:
         anchor = user(response(UsageAnchor.none(), usage=Usage(input_tokens=1_000, output_tokens=1), tokens=100))
         assert anchor.context_tokens(ratio=1.5) == 1_000 + 150 + 75
         assert user(response(UsageAnchor.none()), tokens=50).context_tokens(ratio=1.5) == 120_075
-        assert response(UsageAnchor.none()).cleared(tokens=1_000).context_tokens(ratio=0.6) == 119_400
 
     def test_is_overhead_and_the_scaled_view_without_an_anchor(self):
         figures = {"view_tokens": 1_000, "overhead_tokens": 300, "ratio": 1.5}
