@@ -141,7 +141,7 @@ def token_state(*, session: Session) -> TokenState:
         context_tokens=session.context_tokens,
         source=session.context_source,
         context_window=window.context_window,
-        window_source=model.source if window.context_window == model.context_window else WindowSource.OVERRIDE,
+        window_source=model.source if resolved.policy.context_window is None else WindowSource.OVERRIDE,
         model_assumed=model.assumed,
         effective_window=window.effective_window,
         warning_threshold=window.warning_threshold,

@@ -170,7 +170,7 @@ class TestTokenState:
             ("", None, (200_000, "assumed", True)),
             ("claude-tomorrow-1", 100_000, (100_000, "override", False)),
             ("gpt-9", 100_000, (100_000, "override", True)),
-            ("claude-sonnet-4-5", 200_000, (200_000, "table", False)),
+            ("claude-sonnet-4-5", 200_000, (200_000, "override", False)),
         ],
     )
     def test_it_says_where_the_window_comes_from(
