@@ -31,6 +31,13 @@ class TestWindowOf:
         window = window_of(policy=Policy(), model=model(size, size))
         assert 0 < window.warning_threshold <= window.auto_compact_threshold <= window.effective_window < size
 
+    def test_on_a_window_of_32_768(self) -> None:
+        window = window_of(policy=Policy(), model=model(32_768))
+        assert (window.effective_window, window.auto_compact_threshold) == (12_768, 6_384)
+        assert window.warning_threshold == window.error_threshold == 6_384
+        short = window_of(policy=Policy(), model=model(32_768, 4_096))
+        assert (short.effective_window, short.auto_compact_threshold) == (28_672, 15_672)
+
     def test_a_percentage_only_lowers(self) -> None:
         assert window_of(policy=Policy(auto_compact_pct=50), model=model(200_000)).auto_compact_threshold == 90_000
         assert window_of(policy=Policy(auto_compact_pct=100), model=model(200_000)).auto_compact_threshold == 167_000
