@@ -12,7 +12,7 @@ from compaction_app.admin.gauge import LEVELS, SHORT_LEVELS
 from compaction_app.admin.policy_form import variable_of
 from compaction_app.admin.rendering.text import visible
 from compaction_app.engine.breaker import BreakerState, retry_at
-from compaction_app.engine.decision import Outcome, hindrance
+from compaction_app.engine.decision import Outcome, elsewhere, hindrance
 from compaction_app.models import Decision
 from sessions_app.models import Session
 from sessions_app.policy import Policy, ResolvedPolicy
@@ -81,8 +81,8 @@ def automatic_of(*, session: Session, now: datetime) -> Automatic:
         level=LEVELS[facts.level],
         on=on,
         switched_by=switched_by,
-        hindrance=visible(hindrance(facts=facts) or ""),
-        breaker=breaker_of(state=facts.breaker, policy=facts.resolved.policy, now=now),
+        hindrance=visible(hindrance(facts=facts) or elsewhere(facts=facts) or ""),
+        breaker=breaker_of(state=facts.told_breaker, policy=facts.resolved.policy, now=now),
         decisions=tuple(decision_row(row) for row in newest),
     )
 

@@ -10,6 +10,7 @@ from django.http import HttpRequest
 
 from compaction_app.admin import access
 from compaction_app.admin.gauge import SHORT_LEVELS
+from compaction_app.selectors import has_open_breaker
 
 MOST_CHOICES = 50
 
@@ -93,4 +94,5 @@ class BreakerFilter(SimpleListFilter):
             return queryset
         if value not in ("open", "closed"):
             return queryset.none()
-        return queryset.filter(compaction_state__opened_at__isnull=value == "closed")
+        is_open = has_open_breaker()
+        return queryset.filter(is_open if value == "open" else ~is_open)

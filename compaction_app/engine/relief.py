@@ -128,7 +128,7 @@ def reliefs(situation: Situation) -> list[Relief]:
             step = link.attempt(situation)
             would_run, why = step.draft is not None, step.why
         else:
-            would_run, why = False, "compaction is switched off (compaction_enabled)"
+            would_run, why = False, "compaction is switched off"
         freed = sum(result.tokens_freed for result in old)
         told.append(Relief(link=link.name, would_run=would_run, why=why, results=len(old), tokens=freed))
     return told

@@ -72,6 +72,8 @@ class TestCard:
 
     def test_a_threshold_out_of_reach_has_no_next_try(self, world: World) -> None:
         open_breaker(world.session, opened_by="unreachable", consecutive_failures=0)
+        crowded = {"overhead_tokens": 29_000, "policy_overrides": {"context_window": 32_768}}
+        Session.objects.filter(pk=world.session.pk).update(**crowded)
         assert automatic_of(session=world.session, now=NOW).breaker.next_try is None
         assert "none by time alone" in world.page("mia", history(world.session))
 

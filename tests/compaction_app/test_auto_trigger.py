@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from datetime import timedelta
+from datetime import datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -347,7 +347,7 @@ class TestSweep:
     @pytest.mark.parametrize("by", ["actions", "tasks"])
     @pytest.mark.parametrize("error", [OperationalError, RuntimeError])
     def test_a_run_that_the_queue_does_not_take_keeps_back_no_other(
-        self, by: str, error: type[Exception], monkeypatch: pytest.MonkeyPatch
+        self, by: str, error: type[Exception], now: datetime, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         waiting = [answer(almost_full()).run for _ in range(3)]
         append(almost_full(), *turns(1, start=200))  # and one more that the sweep finds
@@ -361,12 +361,12 @@ class TestSweep:
 
         monkeypatch.setattr(tasks.compact_session, "delay", delay)
         if by == "actions":
-            assert actions.recover_runs(now=NOW) == 3
+            assert actions.recover_runs(now=now) == 3
         else:
             tasks.recover_runs()
         keys = list(CompactionRun.objects.order_by("id").values_list("pk", flat=True))
         assert taken == keys[1:]
-        assert runs.recover(now=NOW) == keys[:1], "the next sweep tries again, at once"
+        assert runs.recover(now=now) == keys[:1], "the next sweep tries again, at once"
 
     def test_nothing_to_do_is_one_query(self, session: Session, django_assert_num_queries: Any) -> None:
         with django_assert_num_queries(1):
