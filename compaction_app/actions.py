@@ -161,10 +161,8 @@ def prepare(*, session: Session, now: datetime) -> Prepared:
         now=now,
         applied=links.applied,
     )
-    context = prepared_context(session=session, view=links.view)
-    if context.has_edits:
-        clearing.note_edits_handed_out(session=session)
-    return Prepared(applied=links.applied, context=context)
+    clearing.note_prepared(session=session)
+    return Prepared(applied=links.applied, context=prepared_context(session=session, view=links.view))
 
 
 def import_file(

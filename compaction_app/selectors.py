@@ -258,10 +258,6 @@ class PreparedContext:
     cache_edits: Mapping[str, Any]
     betas: tuple[str, ...]
 
-    @property
-    def has_edits(self) -> bool:
-        return bool(self.context_management or self.cache_edits)
-
 
 def prepared_context(*, session: Session, view: ContextView | None = None) -> PreparedContext:
     """What to send now, with the results that edits clear sent whole, so that the prefix stays as it was cached.

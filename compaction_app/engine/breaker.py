@@ -13,7 +13,7 @@ from enum import StrEnum
 from compaction_app.engine.outcome import FailureReason
 from sessions_app.policy import Policy
 
-# How a run may end without success and without telling anything about the next one.
+# How a run may end without success and without counting as a failure.
 NO_FAILURE = frozenset(
     {
         FailureReason.NOTHING_TO_COMPACT,
@@ -22,8 +22,6 @@ NO_FAILURE = frozenset(
         FailureReason.COMPACTION_DISABLED,
     }
 )
-# Of those, what the next run would meet again as long as the same is shown.
-NOTHING_FOUND = frozenset({FailureReason.NOTHING_TO_COMPACT, FailureReason.NOT_SMALLER})
 
 _MINUTE = "%Y-%m-%d %H:%M"
 
@@ -74,7 +72,11 @@ def after_failure(
 
     `automatic`: it had started by itself; `shown_tokens`: estimate of what it has found shown.
     """
-    if reason in NOTHING_FOUND:
+    if reason is FailureReason.NOT_SMALLER:
+        # The summary was written for nothing: like a run that did not help, and not asked for again at once.
+        unhelpful = replace(state, ineffective=state.ineffective + 1, nothing_at_tokens=shown_tokens)
+        return _judged(unhelpful, automatic=automatic, policy=policy, now=now)
+    if reason is FailureReason.NOTHING_TO_COMPACT:
         return replace(state, nothing_at_tokens=shown_tokens)
     if reason in NO_FAILURE:
         return state

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sessions_app.transcript.boundary import Placement, PreservedSegment
-from sessions_app.transcript.messages import Message, is_human_prompt
+from sessions_app.transcript.messages import Message, Role, is_human_prompt
 from sessions_app.transcript.rounds import Round, cut_points, group_by_api_round, waiting_approvals
 
 
@@ -31,11 +31,12 @@ class Segment:
 def whole_segment(*, messages: Sequence[Message], tail_tokens: int, waiting_tokens: int) -> Segment | None:
     """Compact all but the newest rounds that fit `tail_tokens`. None when no legal cut leaves anything to compact.
 
-    `messages`: what is shown verbatim, oldest first. A call that waits for its result stays whole with its round, even
-    where it is larger than the tail may be; a round that waits for a person's answer stays where it takes at most
-    `waiting_tokens`.
+    `messages`: what is shown verbatim, oldest first. A call that waits for its result stays whole with its round, and
+    what a person has asked since the last response stays whole too, even where that is larger than the tail may be; a
+    round that waits for a person's answer stays where it takes at most `waiting_tokens`.
     """
-    cuts = cut_points(messages)
+    asked = _unanswered_prompt(messages)
+    cuts = [cut for cut in cut_points(messages) if asked is None or cut <= asked]
     if not cuts:
         return None
     pinned = _waiting_round(messages=messages, most_tokens=waiting_tokens)
@@ -49,6 +50,17 @@ def whole_segment(*, messages: Sequence[Message], tail_tokens: int, waiting_toke
         tail=tuple(m for m in messages if m.position >= cut),
         preserved=preserved,
     )
+
+
+def _unanswered_prompt(messages: Sequence[Message]) -> int | None:
+    """Position of the first prompt since the last response: nobody has acted on it, so no summary may stand for it."""
+    first = None
+    for message in reversed(messages):
+        if message.role == Role.ASSISTANT:
+            break
+        if is_human_prompt(message):
+            first = message.position
+    return first
 
 
 def _choose_cut(*, messages: Sequence[Message], cuts: Sequence[int], tail_tokens: int) -> int:

@@ -143,11 +143,14 @@ def _told(link: str, step: Step, boundary: CompactBoundary | None) -> Applied:
     )
 
 
-def note_edits_handed_out(*, session: Session) -> None:
-    """A client was given edits: its next usage tells whether they worked (services/accounting.py). Written once."""
-    if not session.edits_handed_out:
-        Session.objects.filter(pk=session.pk).update(edits_handed_out=True)
-        session.edits_handed_out = True
+def note_prepared(*, session: Session) -> None:
+    """A client has asked what to send since the newest boundary, so its usages are of that (services/accounting.py).
+
+    Written once for each boundary.
+    """
+    if session.compacted_from_tokens and not session.prepared:
+        Session.objects.filter(pk=session.pk).update(prepared=True)
+        session.prepared = True
 
 
 def tell_cleared(

@@ -27,8 +27,8 @@ class Migration(migrations.Migration):
         ),
         migrations.AddField(
             model_name='session',
-            name='edits_handed_out',
-            field=models.BooleanField(default=False, help_text='a client was given the edits by which the API clears results'),
+            name='prepared',
+            field=models.BooleanField(default=False, help_text='a client has asked what to send since the newest boundary'),
         ),
         migrations.AddField(
             model_name='session',

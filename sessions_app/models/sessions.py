@@ -82,9 +82,7 @@ class Session(models.Model):
     ignored_prompt_tokens = models.PositiveIntegerField(
         default=0, help_text="prompt of the last usage, where that was of another context than what would be sent now"
     )
-    edits_handed_out = models.BooleanField(
-        default=False, help_text="a client was given the edits by which the API clears results"
-    )
+    prepared = models.BooleanField(default=False, help_text="a client has asked what to send since the newest boundary")
     # The last usage (sessions_app/transcript/tokens.py: UsageAnchor); void or null after a boundary until the next one.
     anchor = ExactJSONField(null=True, blank=True)
 

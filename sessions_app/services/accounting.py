@@ -14,7 +14,7 @@ from sessions_app.catalog import tokenizer_family
 from sessions_app.models import Message, Session
 from sessions_app.policy import Policy
 from sessions_app.transcript.calibration import Calibration
-from sessions_app.transcript.messages import MessageKind, Role, Usage
+from sessions_app.transcript.messages import SYNTHETIC_MODEL, MessageKind, Role, Usage
 from sessions_app.transcript.tokens import UsageAnchor, context_tokens
 from sessions_app.transcript.view import ContextView, is_rendered
 from sessions_app.transcript.window import warning_state, window_of
@@ -50,7 +50,7 @@ def _not_ahead(moment: datetime | None, now: datetime) -> datetime:
 
 def _begin_anew(*, session: Session, rows: Sequence[Message]) -> None:
     """After a rewind: what the view shows without the new rows (which are stored already), and no usage to rest on."""
-    session.edits_handed_out = False
+    session.prepared = False
     view, fresh = selectors.context_view(session=session), [row for row in rows if _is_shown(row)]
     session.view_tokens = view.tokens - sum(row.tokens for row in fresh)
     session.view_bytes = view.content_bytes - sum(row.content_bytes for row in fresh)
@@ -149,7 +149,8 @@ def _ratio(session: Session) -> float:
 
 
 def _count_row(*, session: Session, row: Message) -> None:
-    usage = Usage.from_json(row.usage) if row.role == Role.ASSISTANT else None
+    told = row.role == Role.ASSISTANT and row.model != SYNTHETIC_MODEL
+    usage = Usage.from_json(row.usage) if told else None
     if usage and usage.prompt_tokens:
         is_old = _is_of_the_old_context(session=session, prompt_tokens=usage.prompt_tokens)
         session.ignored_prompt_tokens = usage.prompt_tokens if is_old else 0
@@ -175,15 +176,16 @@ def _is_of_the_old_context(*, session: Session, prompt_tokens: int) -> bool:
     """Whether a usage that comes after a boundary is of the context before it (known failure T11).
 
     A request that was under way when the boundary was written was made from that context, and a client that only
-    records goes on with it for good. The prompt tells: nearer to what the context would have grown to than to what is
-    shown, where the two lie apart. What counts here is the context that would be sent now. Where a client was given
-    edits for the API, its next usage tells whether they worked, and is believed.
+    records goes on with it for good. The prompt tells: about as large as that context would have grown to, where the
+    two lie apart. What counts here is the context that would be sent now. A client that has asked what to send since
+    is believed, whatever it tells.
     """
-    if not session.compacted_from_tokens or session.edits_handed_out:
+    if not session.compacted_from_tokens or session.prepared:
         return False
     grown = session.compacted_from_tokens + session.view_tokens - session.compacted_view_tokens
     shown, _ = _size(session)
-    return grown > (1 + FIGURES.old_context_share) * shown and 2 * prompt_tokens > grown + shown
+    apart = grown > (1 + FIGURES.old_context_share) * shown
+    return apart and prompt_tokens >= (1 - FIGURES.estimate_tolerance_share) * grown
 
 
 def _calibrate(*, session: Session, model: str, before: UsageAnchor, prompt_tokens: int) -> None:

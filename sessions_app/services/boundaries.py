@@ -150,7 +150,7 @@ def _recount(*, session: Session, boundary: CompactBoundary) -> ContextView:
     view = selectors.context_view(session=session)
     session.boundary_count += 1
     session.compacted_from_tokens, session.compacted_view_tokens = boundary.tokens_before, view.tokens
-    session.edits_handed_out = False
+    session.prepared = False
     if boundary.kind == BoundaryKind.MICROCOMPACT:
         accounting.recount_cleared(session=session, view=view)
     else:

@@ -28,6 +28,10 @@ _ARGUMENTS = re.compile(r"<command-args>\s*(.*?)\s*</command-args>", re.DOTALL)
 _INTERRUPT = re.compile(r"^\s*\[Request interrupted by user[^\]]*\]\s*$")
 
 
+# Claude Code's own mark of text that no model wrote; a usage beside it says nothing.
+SYNTHETIC_MODEL = "<synthetic>"
+
+
 class Role(StrEnum):
     USER = "user"
     ASSISTANT = "assistant"

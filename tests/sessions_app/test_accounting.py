@@ -477,6 +477,24 @@ class TestUsageOfTheOldContext:
             assert session.level == "ok"
         assert session.context_source == "estimate"
 
+    def test_a_much_larger_overhead_is_told_apart(self) -> None:
+        """Tools that were added and not declared: too small for the old context, so it is the new one's."""
+        session = self.compacted()
+        append(session, assistant("", message_id="new", usage=usage(session.context_tokens + 90_000)))
+        assert (session.context_source, session.ignored_prompt_tokens) == ("usage", 0)
+
+    def test_a_client_that_has_asked_what_to_send_is_believed(self) -> None:
+        session = self.compacted()
+        Session.objects.filter(pk=session.pk).update(prepared=True)
+        append(session, assistant("", message_id="new", usage=usage(172_000)))
+        assert session.context_tokens == 172_001
+
+    def test_text_that_no_model_wrote_tells_no_size(self) -> None:
+        session = make_session()
+        append(session, user("go"), assistant("", message_id="m", usage=usage(120_000)))
+        append(session, assistant("API error", model="<synthetic>", usage={"input_tokens": 10, "output_tokens": 5}))
+        assert session.context_tokens > 120_000
+
     def test_one_of_the_new_context_does(self) -> None:
         session = self.compacted()
         overhead = session.overhead_tokens
@@ -510,7 +528,7 @@ class TestUsageOfTheOldContext:
                 tokens_before=session.context_tokens,
                 now=NOW,
             )
-            Session.objects.update(edits_handed_out=handed_out)
+            Session.objects.update(prepared=handed_out)
             append(session, user("go"), assistant("", message_id="late", usage=usage(172_000)))
             assert session.context_source == told
             assert (session.level == "auto_compact") is handed_out

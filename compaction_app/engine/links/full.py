@@ -72,7 +72,10 @@ def _nothing_to_do(*, situation: Situation, segment: Segment | None) -> Step | N
     if not situation.view.messages:
         return _pass(situation, "the session has no message that could be compacted")
     if segment is None or not segment.compacted:
-        return _pass(situation, "the only round still waits for a tool result, so there is no legal cut before it")
+        return _pass(
+            situation,
+            "all that is shown waits for a tool result or an answer: there is no legal cut before it",
+        )
     newest = situation.view.messages[-1].position
     if head is not None and (segment.covers_to <= head.covers_to or newest <= head.committed_at):
         return _pass(situation, "nothing new since the last compaction but what is kept verbatim")

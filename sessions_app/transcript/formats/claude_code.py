@@ -21,11 +21,10 @@ from sessions_app.transcript.entries import (
     TranscriptMessage,
     TranscriptNote,
 )
-from sessions_app.transcript.messages import MessageKind, Role
+from sessions_app.transcript.messages import SYNTHETIC_MODEL, MessageKind, Role
 
 NAME = "claude-code"
 
-SYNTHETIC_MODEL = "<synthetic>"
 # Lines that name the session, the weightiest last.
 TITLE_FIELDS = {"summary": ("summary", 1), "ai-title": ("aiTitle", 2), "custom-title": ("customTitle", 3)}
 # Side lines that are known to be no messages (facts: transcript formats, section 2, and real files).

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from compaction_app.engine import breaker
-from compaction_app.engine.breaker import NO_FAILURE, NOTHING_FOUND, BreakerState, OpenedBy
+from compaction_app.engine.breaker import NO_FAILURE, BreakerState, OpenedBy
 from compaction_app.engine.outcome import FailureReason
 from sessions_app.policy import Policy
 
@@ -72,15 +72,21 @@ class TestOpening:
         state = failed(succeeded(NEW, effective=False, times=2))
         assert succeeded(state, effective=False).opened_by is OpenedBy.INEFFECTIVE
 
-    @pytest.mark.parametrize("reason", sorted(NO_FAILURE - NOTHING_FOUND))
+    @pytest.mark.parametrize("reason", [FailureReason.STALE_VIEW, FailureReason.COMPACTION_DISABLED])
     def test_what_is_no_failure(self, reason: FailureReason) -> None:
         assert failed(NEW, times=9, reason=reason) == NEW
         assert failed(OPEN, reason=reason, now=NOW + HOUR) == OPEN
 
-    @pytest.mark.parametrize("reason", [FailureReason.NOTHING_TO_COMPACT, FailureReason.NOT_SMALLER])
-    def test_where_nothing_was_found_it_is_noted_at_what_was_shown(self, reason: FailureReason) -> None:
+    def test_where_nothing_was_found_it_is_noted_at_what_was_shown(self) -> None:
+        reason = FailureReason.NOTHING_TO_COMPACT
         assert failed(NEW, times=9, reason=reason) == BreakerState(nothing_at_tokens=SHOWN)
         assert failed(OPEN, reason=reason, now=NOW + HOUR) == replace(OPEN, nothing_at_tokens=SHOWN)
+
+    def test_a_summary_that_is_no_smaller_did_not_help_and_is_not_asked_for_again_at_once(self) -> None:
+        reason = FailureReason.NOT_SMALLER
+        twice = failed(NEW, times=2, reason=reason)
+        assert twice == BreakerState(ineffective=2, nothing_at_tokens=SHOWN)
+        assert failed(twice, reason=reason).opened_by is OpenedBy.INEFFECTIVE
 
     @pytest.mark.parametrize("reason", sorted(set(FailureReason) - NO_FAILURE))
     def test_every_other_reason_is_one(self, reason: FailureReason) -> None:

@@ -193,6 +193,33 @@ class TestFullLink:
         assert FULL.attempt(told).draft is not None
 
 
+class TestUnansweredPrompt:
+    """What a person has asked and nobody has acted on stays verbatim, however long it is."""
+
+    @pytest.mark.parametrize("words", [5, 2_000, 9_000])
+    def test_it_stays_whole(self, words: int) -> None:
+        talk = long_talk().u("one more thing: " + "and look " * words + "please fix QEND?")
+        step = FULL.attempt(situation(talk.messages))
+        assert step.draft is not None
+        assert step.draft.covers_to < talk.messages[-1].position
+
+    def test_with_all_that_was_said_since_the_response(self) -> None:
+        talk = long_talk().u("first " * 3_000).u("second " * 3_000)
+        step = FULL.attempt(situation(talk.messages))
+        assert step.draft is not None
+        assert step.draft.covers_to < talk.messages[-2].position
+
+    def test_where_nothing_was_answered_there_is_nothing_to_compact(self) -> None:
+        step = FULL.attempt(situation(Talk().u("first " * 9_000).u("second " * 9_000).messages))
+        assert (step.draft, step.reason) == (None, FailureReason.NOTHING_TO_COMPACT)
+
+    def test_an_answered_one_may_go(self) -> None:
+        talk = long_talk().u("and look " * 9_000).a("done")
+        step = FULL.attempt(situation(talk.messages))
+        assert step.draft is not None
+        assert step.draft.covers_to >= talk.messages[-2].position
+
+
 def test_a_picture_leaves_its_mark_in_the_summary() -> None:
     image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
     talk = long_talk(3).u("see this", image).a("I see").u(image).a("and this")
