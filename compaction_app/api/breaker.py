@@ -11,12 +11,8 @@ from rest_framework.response import Response
 
 from compaction_app import actions, selectors
 from compaction_app.api.base import ApiView
-from compaction_app.api.fields import StrictSerializer
+from compaction_app.api.fields import NO_FIELDS, NoFields
 from compaction_app.api.token_state import TokenStateBody
-
-
-class NoBody(StrictSerializer):
-    """Nothing is to be said."""
 
 
 class ResetBreakerView(ApiView):
@@ -25,12 +21,12 @@ class ResetBreakerView(ApiView):
         description="Closes the session's breaker and forgets what was counted. Nothing is compacted by it: the next "
         "response of the model decides. Where the breaker is closed, nothing changes; while the threshold is out of "
         "reach it stays open.",
-        request={"application/json": {"type": "object", "additionalProperties": False}},
+        request=NO_FIELDS,
         responses=TokenStateBody,
         examples=[OpenApiExample("nothing is to be said", value={}, request_only=True)],
     )
     def post(self, request: Request, session_id: UUID) -> Response:
         session = self.one(selectors.sessions_of(team=self.team), session_id, name="session")
-        self.body(NoBody)
+        self.body(NoFields)
         actions.reset_breaker(session=session, now=timezone.now())
         return Response(TokenStateBody(selectors.token_state(session=session)).data)
