@@ -154,9 +154,10 @@ class TestInTheBrowser:
         tab.page.keyboard.press("k")
         assert focused() == "m1"
         tab.page.keyboard.press("n")
-        tab.page.wait_for_timeout(300)
         place = session.boundaries.get()
-        assert focused() == f"b{place.pk}" or f"#m{place.covers_to}" in tab.page.url
+        arrived = "([row, hash]) => document.activeElement.id === row || location.hash === hash"
+        tab.page.wait_for_function(arrived, arg=[f"b{place.pk}", f"#m{place.covers_to}"])  # perhaps on another page
+        tab.page.wait_for_load_state("load")
         tab.page.keyboard.press("/")
         assert focused() == "jump"
         tab.page.locator(".ca-title").click()
