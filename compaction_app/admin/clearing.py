@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from compaction_app.admin.cells import place_url
 from compaction_app.admin.rendering.text import one_line
+from compaction_app.engine.clearing import counted, tools_named
 from sessions_app.models import CompactBoundary
 from sessions_app.transcript.boundary import Clearing
 from sessions_app.transcript.view import CLEARED_RESULT
 
 MOST_ROWS = 500  # cleared results listed on a boundary's page
-MOST_TOOLS = 4  # tools named in one sentence
 SHORT_HOW = {
     Clearing.PLACEHOLDER: "a placeholder is sent instead",
     Clearing.API_EDIT: "the API leaves it out on its side",
@@ -53,7 +52,7 @@ class Cleared:
         """ "12 results of Read, Bash cleared, about 24,000 tokens freed"."""
         of = f" of {self.tools}" if self.tools else ""
         freed = f", about {self.tokens_freed:,} tokens freed" if self.tokens_freed else ""
-        return f"{self.count} result{'' if self.count == 1 else 's'}{of} cleared{freed}"
+        return f"{counted(self.count)}{of} cleared{freed}"
 
 
 def cleared_by(boundary: CompactBoundary) -> Cleared:
@@ -62,7 +61,7 @@ def cleared_by(boundary: CompactBoundary) -> Cleared:
     entries = known or [{"tool_use_id": one} for one in boundary.cleared_tool_use_ids]
     return Cleared(
         count=len(entries),
-        tools=_tools(known),
+        tools=tools_named(tools=(one_line(str(entry.get("tool")), limit=40) for entry in known)),
         tokens_freed=sum(_whole(entry, "tokens_freed") for entry in known),
         rows=tuple(_row(entry, session_id=boundary.session_id) for entry in entries[:MOST_ROWS]),
         more=max(len(entries) - MOST_ROWS, 0),
@@ -85,10 +84,3 @@ def _row(entry: Mapping[str, Any], *, session_id: int) -> ClearedRow:
 def _whole(entry: Mapping[str, Any], name: str) -> int:
     value = entry.get(name)
     return value if isinstance(value, int) else 0
-
-
-def _tools(entries: list[Mapping[str, Any]]) -> str:
-    names = [one_line(name, limit=40) for name, _ in Counter(str(entry.get("tool")) for entry in entries).most_common()]
-    left = len(names) - MOST_TOOLS
-    more = f" and {left} more tool{'' if left == 1 else 's'}" if left > 0 else ""
-    return ", ".join(names[:MOST_TOOLS]) + more

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from compaction_app.engine.outcome import FailureReason
 from compaction_app.engine.values import Situation, Step
@@ -33,9 +33,8 @@ def cleared_step(
 ) -> Step:
     """A step that clears the results `old`: a microcompact boundary, each id with its reason and what it frees."""
     freed = sum(result.tokens_freed for result in old)
-    why = (
-        f"{reason}; {counted(len(old))} of {_tools(old)} cleared, about {freed:,} tokens freed; the newest {keep} stay"
-    )
+    what = f"{counted(len(old))} of {tools_named(tools=(result.tool for result in old))}"
+    why = f"{reason}; {what} cleared, about {freed:,} tokens freed; the newest {keep} stay"
     draft = BoundaryDraft(
         kind=BoundaryKind.MICROCOMPACT,
         covers_to=old[-1].position,
@@ -56,7 +55,9 @@ def cleared_step(
     return Step(why=why, tokens_before=situation.tokens, tokens_after=max(situation.tokens - freed, 0), draft=draft)
 
 
-def _tools(results: Sequence[CompactableResult]) -> str:
-    names = [name for name, _ in Counter(result.tool for result in results).most_common()]
-    more = f" and {len(names) - MOST_TOOLS_TOLD} more tools" if len(names) > MOST_TOOLS_TOLD else ""
+def tools_named(*, tools: Iterable[str]) -> str:
+    """The tools of some results in words, the commonest first: "Read, Bash and 2 more tools"."""
+    names = [name for name, _ in Counter(tools).most_common()]
+    left = len(names) - MOST_TOOLS_TOLD
+    more = f" and {left} more tool{'' if left == 1 else 's'}" if left > 0 else ""
     return ", ".join(names[:MOST_TOOLS_TOLD]) + more

@@ -11,11 +11,10 @@ from django.db.models import Q
 from sessions_app.catalog import tokenizer_family
 from sessions_app.models import Message, Session, ToolCall
 from sessions_app.models.fields import storable_text
-from sessions_app.transcript.messages import Role, tool_results, tool_uses
+from sessions_app.transcript.messages import PATH_KEYS, Role, tool_results, tool_uses
 from sessions_app.transcript.tokens import estimate_block
 
 ID_LENGTH, NAME_LENGTH, TARGET_LENGTH = 255, 200, 1000  # the columns' sizes
-TARGET_KEYS = ("file_path", "notebook_path", "path")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +128,7 @@ def _calls(*, session: Session, row: Message) -> Iterator[ToolCall]:
 def _target(arguments: object) -> str:
     if not isinstance(arguments, Mapping):
         return ""
-    for key in TARGET_KEYS:
+    for key in PATH_KEYS:
         value = arguments.get(key)
         if isinstance(value, str):
             return storable_text(value)[:TARGET_LENGTH]

@@ -28,6 +28,8 @@ _ARGUMENTS = re.compile(r"<command-args>\s*(.*?)\s*</command-args>", re.DOTALL)
 _INTERRUPT = re.compile(r"^\s*\[Request interrupted by user[^\]]*\]\s*$")
 
 
+# Arguments by which a tool's call names a file.
+PATH_KEYS = ("file_path", "notebook_path", "path")
 # Claude Code's own mark of text that no model wrote; a usage beside it says nothing.
 SYNTHETIC_MODEL = "<synthetic>"
 

@@ -7,8 +7,9 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from sessions_app.transcript.messages import PATH_KEYS
+
 READ_TOOLS = frozenset({"Read"})
-PATH_KEYS = ("file_path", "notebook_path", "path")
 LONGEST_PATH = 1_000  # characters; a longer one is cut, as in the index of tool calls
 MOST_PARTS = 20  # parts of one file that are told apart; past these the oldest is forgotten
 
