@@ -146,11 +146,11 @@ def _told(link: str, step: Step, boundary: CompactBoundary | None) -> Applied:
 def note_prepared(*, session: Session) -> None:
     """A client has asked what to send since the newest boundary, so its usages are of that (services/accounting.py).
 
-    Written once for each boundary.
+    Written once for each boundary; one that has landed since `session` was read begins anew.
     """
     if session.compacted_from_tokens and not session.prepared:
-        Session.objects.filter(pk=session.pk).update(prepared=True)
-        session.prepared = True
+        asked = Session.objects.filter(pk=session.pk, boundary_count=session.boundary_count)
+        session.prepared = bool(asked.update(prepared=True))
 
 
 def tell_cleared(

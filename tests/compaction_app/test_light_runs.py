@@ -197,3 +197,23 @@ def before_commit(monkeypatch: pytest.MonkeyPatch, act: Callable[[], Any]) -> No
         return real(**arguments)
 
     monkeypatch.setattr(clearing, "commit_boundary", raced)
+
+
+class TestAsked:
+    """Who has asked what to send is believed about its size: it must be this boundary's context that it was given."""
+
+    def test_once_for_each_boundary(self) -> None:
+        session = reread(cold_session())
+        actions.prepare(session=session, now=timezone.now())
+        assert reread(session).prepared is True
+        run_of(session, "manual")
+        assert reread(session).prepared is False
+
+    def test_a_boundary_that_landed_meanwhile_was_not_asked_about(self) -> None:
+        session = reread(cold_session())
+        actions.prepare(session=session, now=timezone.now())
+        Session.objects.filter(pk=session.pk).update(prepared=False)
+        as_asked = reread(session)
+        run_of(session, "manual")
+        clearing.note_prepared(session=as_asked)
+        assert reread(session).prepared is False
