@@ -18,7 +18,7 @@ from compaction_app.models.decisions import DecisionQuerySet
 from compaction_app.models.runs import RunQuerySet
 from sessions_app import selectors as transcripts
 from sessions_app.catalog import TokenizerFamily, WindowSource, tokenizer_family
-from sessions_app.figures import ToolTable, bounds
+from sessions_app.figures import Tables, bounds
 from sessions_app.models import CompactBoundary, Session, Team
 from sessions_app.models.boundaries import BoundaryQuerySet
 from sessions_app.models.sessions import SessionQuerySet
@@ -209,7 +209,7 @@ def policy_table(*, session: Session) -> PolicyTable:
 
 
 def _as_json(value: Any) -> Any:
-    return value.as_json() if isinstance(value, ToolTable) else value
+    return value.as_json() if isinstance(value, Tables) else value
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,6 +67,8 @@ def figures(*, table: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
             continue
         if variable.startswith("!"):
             value: Any = False if switch(name=variable[1:], default=False) else None
+        elif of["kind"] == "switch":
+            value = switch(name=variable, default=True) if text(name=variable) else None
         elif of["kind"] == "choice":
             value = choice(name=variable, default="", allowed=of["choices"]) if text(name=variable) else None
         else:

@@ -127,7 +127,13 @@ COMPACTION_POLICY: dict[str, Any] = env.figures(table={name: row.metadata for na
 # The provider. Its SDK reads key and address from the environment itself; here is only whether there is a key at all.
 ANTHROPIC_KEY_SET = any(env.text(name=name) for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"))
 ANTHROPIC_BASE_URL = env.url(name="ANTHROPIC_BASE_URL", schemes=("http", "https"))
-COMPACTION_SUMMARIZER = env.choice(name="COMPACTION_SUMMARIZER", default="auto", allowed=("auto", "extractive"))
+COMPACTION_SUMMARIZER = env.choice(
+    name="COMPACTION_SUMMARIZER", default="auto", allowed=("auto", "anthropic", "extractive")
+)
+# The model that writes summaries; "": each session's own.
+COMPACTION_MODEL = env.text(name="COMPACTION_MODEL").strip()
+# Hooks may be sent to this machine and to private networks: for development, and for hooks of one's own network.
+HOOKS_ALLOW_PRIVATE_ADDRESSES = env.switch(name="HOOKS_ALLOW_PRIVATE_ADDRESSES", default=False)
 
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": ["compaction_app.api.auth.ApiKeyAuthentication"],

@@ -1,6 +1,7 @@
 """What a figure of the policy table is: its kind and bounds, and how a value for it is checked.
 
-The table itself is `policy.py`. Kinds: whole number, number, switch, choice among words, and a table of tools.
+The table itself is `policy.py`. Kinds: whole number, number, switch, choice among words, a table of tools, and a
+table of prices.
 """
 
 from __future__ import annotations
@@ -62,6 +63,37 @@ class ToolTable:
         return dict(self.rules)
 
 
+@dataclass(frozen=True, slots=True)
+class PriceTable:
+    """What models cost: (beginning of a model's id, USD a million input tokens, USD a million output tokens).
+
+    The longest beginning wins. A model that nothing names has no price.
+    """
+
+    rows: tuple[tuple[str, float, float], ...] = ()
+
+    def price_of(self, model: str) -> tuple[float, float] | None:
+        """USD a million input and output tokens; None for a model that has no price. Vendor prefixes are ignored."""
+        name = model.lower()
+        name = name[max(name.find("claude-"), 0) :]
+        known = [row for row in self.rows if name.startswith(row[0].lower())]
+        found = max(known, key=lambda row: len(row[0]), default=None)
+        return (found[1], found[2]) if found else None
+
+    def overridden(self, changes: Mapping[str, Sequence[float]]) -> PriceTable:
+        """The table with the prices of `changes` (beginning of an id -> input, output) laid over it."""
+        prices = {name: (given, written) for name, given, written in self.rows}
+        prices.update({name: (float(pair[0]), float(pair[1])) for name, pair in changes.items()})
+        return PriceTable(rows=tuple((name, *pair) for name, pair in prices.items()))
+
+    def as_json(self) -> dict[str, list[float]]:
+        return {name: [given, written] for name, given, written in self.rows}
+
+
+# Figures that are tables: an override adds to them row by row.
+Tables = ToolTable | PriceTable
+
+
 def _in_order(rules: Sequence[tuple[str, bool]]) -> _Order:
     heads = ((_LETTERS.match(rule), rule, allowed) for rule, allowed in rules)
     patterns = [(head[0], rule, allowed) for head, rule, allowed in heads if head and head[0] != rule]
@@ -105,6 +137,8 @@ def figure(
 def _kind(default: object, *, choices: tuple[str, ...], optional: bool) -> str:
     if isinstance(default, ToolTable):
         return "tools"
+    if isinstance(default, PriceTable):
+        return "prices"
     if isinstance(default, bool):
         return "switch"
     if choices:
@@ -129,6 +163,8 @@ def checked(*, name: str, value: object, metadata: Mapping[str, Any]) -> Any:
         return value
     if kind == "tools":
         return _checked_tools(name, value)
+    if kind == "prices":
+        return _checked_prices(name, value)
     return _checked_number(name, value, metadata)
 
 
@@ -151,6 +187,23 @@ def _checked_tools(name: str, value: object) -> dict[str, bool]:
         if not _is_rule(rule) or not isinstance(answer, bool):
             raise _refused(f"{name}.{rule}", answer, allowed)
     return dict(value)
+
+
+MOST_PRICE = 10_000  # USD a million tokens
+
+
+def _checked_prices(name: str, value: object) -> dict[str, list[float]]:
+    allowed = 'an object of model ids or their beginnings, each with two prices, such as {"claude-opus-5": [5, 25]}'
+    if not isinstance(value, Mapping) or len(value) > MOST_RULES:
+        raise _refused(name, value, allowed)
+    for model, pair in value.items():
+        if not _is_rule(model) or not isinstance(pair, (list, tuple)) or len(pair) != 2:
+            raise _refused(f"{name}.{model}", pair, allowed)
+        for price in pair:
+            number = isinstance(price, (int, float)) and not isinstance(price, bool)
+            if not number or not 0 <= price <= MOST_PRICE:
+                raise _refused(f"{name}.{model}", price, f"0 to {MOST_PRICE} USD a million tokens")
+    return {model: [float(pair[0]), float(pair[1])] for model, pair in value.items()}
 
 
 def _is_rule(rule: object) -> bool:
@@ -176,4 +229,6 @@ def bounds(metadata: Mapping[str, Any]) -> str:
         return ", ".join(metadata["choices"])
     if kind == "tools":
         return "tool names or patterns, each true or false"
+    if kind == "prices":
+        return "model ids or their beginnings, each with USD a million input and output tokens"
     return f"{low} to {LARGEST if high is None else high}"

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import Field, dataclass, fields, replace
 from typing import Any
 
-from sessions_app.figures import PolicyError, ToolTable, checked
+from sessions_app.figures import PolicyError, PriceTable, Tables, ToolTable, checked
 from sessions_app.figures import figure as _figure
 
 # Tools whose results may be cleared: what they returned can be had again. The rest keeps what a person or another agent
@@ -37,6 +37,40 @@ COMPACTABLE_TOOLS = ToolTable(
 # Tools whose unanswered call waits for a person: the round with the call stays in the context (known failure T8).
 APPROVAL_TOOLS: frozenset[str] = frozenset({"AskUserQuestion", "ExitPlanMode"})
 CACHE_EDIT_DIALECTS = ("context_management", "cache_edits")
+# List prices as far as they were known in 2026; where a version is not named, its class of model is assumed. What was
+# really billed is the provider's to say, and a team with other prices sets its own.
+PRICES = PriceTable(
+    rows=(
+        ("claude-opus-", 5, 25),
+        ("claude-opus-4-1", 15, 75),
+        ("claude-opus-4-0", 15, 75),
+        ("claude-opus-4-2025", 15, 75),
+        ("claude-sonnet-", 3, 15),
+        ("claude-haiku-", 1, 5),
+        ("claude-3-7-sonnet", 3, 15),
+        ("claude-3-5-sonnet", 3, 15),
+        ("claude-3-5-haiku", 0.8, 4),
+        ("claude-3-haiku", 0.25, 1.25),
+        ("claude-3-opus", 15, 75),
+    )
+)
+# "user": the language of the user's own messages.
+SUMMARY_LANGUAGES = (
+    "user",
+    "English",
+    "Chinese",
+    "Japanese",
+    "Korean",
+    "Arabic",
+    "Hebrew",
+    "Hindi",
+    "Russian",
+    "German",
+    "French",
+    "Spanish",
+    "Portuguese",
+    "Italian",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,7 +322,101 @@ class Policy:
         20_000, unit="messages", low=100, meaning="newest stored messages that a summary is made from; prompts besides"
     )
 
+    # The call of a model that writes the summary (S5, S16, S17; facts: Anthropic API, sections 3, 4 and 12)
+    cache_prefix: bool = _figure(
+        True,
+        unit="switch",
+        env="COMPACT_CACHE_PREFIX",
+        meaning="the summary request shares the conversation's cached prefix; off: a small stand-alone request",
+    )
+    summary_language: str = _figure(
+        "user",
+        unit="language",
+        choices=SUMMARY_LANGUAGES,
+        meaning="language of a summary that a model writes; user: that of the user's messages",
+    )
+    summary_deadline_seconds: int = _figure(
+        600,
+        unit="seconds",
+        low=1,
+        high=1_700,
+        meaning="longest that a run may wait for a model, all its calls together",
+    )
+    summary_silence_seconds: int = _figure(
+        120, unit="seconds", low=1, high=1_700, meaning="a call is given up when the provider is silent for so long"
+    )
+    summary_retries: int = _figure(
+        3, unit="calls", low=0, high=10, meaning="how often a call is made again that failed of overload or the network"
+    )
+    summary_retry_seconds: float = _figure(
+        1.0, unit="seconds", low=0, high=60, meaning="pause before the first of these; it doubles from call to call"
+    )
+    summary_longest_pause_seconds: float = _figure(
+        60.0, unit="seconds", low=0, meaning="a provider that asks to wait longer than this has failed"
+    )
+    ptl_retries: int = _figure(
+        3,
+        unit="calls",
+        low=0,
+        high=10,
+        meaning="how often a request that was too long is made again without its oldest",
+    )
+    ptl_drop_share: float = _figure(
+        0.2, unit="share", low=0.01, high=0.9, meaning="share of the rounds that go where the provider names no gap"
+    )
+    ptl_margin_share: float = _figure(
+        0.05, unit="share", low=0, high=0.5, meaning="how much more than the gap goes, because rounds are estimated"
+    )
+    ptl_least_output_tokens: int = _figure(
+        4_000, unit="tokens", low=100, meaning="a request may ask for as little output as this before rounds go"
+    )
+    ptl_digest_tokens: int = _figure(
+        4_000, unit="tokens", low=0, meaning="rounds that had to go are told in so much, extracted without a model"
+    )
+    request_bytes: int = _figure(
+        30_000_000,
+        unit="bytes",
+        low=10_000,
+        high=32_000_000,
+        meaning="largest body of a summary request; the API: 32 MB",
+    )
+    summary_cleared_tokens: int = _figure(
+        20_000,
+        unit="tokens",
+        low=0,
+        meaning="results that were cleared are shown again to whoever summarises, up to this",
+    )
+    summary_result_tokens: int = _figure(
+        8_000, unit="tokens", low=100, meaning="most that one result or text takes in a stand-alone summary request"
+    )
+    last_resort: bool = _figure(
+        True, unit="switch", meaning="the embedded summariser finishes an automatic run whose provider has failed"
+    )
+    prices: PriceTable = _figure(  # noqa: RUF009
+        PRICES, unit="USD a million tokens", meaning="input and output price by model; overrides add to the table"
+    )
+    price_write_factor: float = _figure(
+        1.25, unit="factor", low=0, high=10, meaning="price of writing the cache (5 minutes), in input prices"
+    )
+    price_long_write_factor: float = _figure(
+        2.0, unit="factor", low=0, high=10, meaning="price of writing the cache for an hour, in input prices"
+    )
+    price_read_factor: float = _figure(
+        0.1, unit="factor", low=0, high=10, meaning="price of reading the cache, in input prices"
+    )
+
     # Attachments (S15)
+    attached_skills: int = _figure(5, unit="skills", low=0, meaning="most recently used skills restored")
+    attached_skill_tokens: int = _figure(5_000, unit="tokens", low=0, meaning="most that one restored skill may take")
+    attached_skills_tokens: int = _figure(
+        25_000, unit="tokens", low=0, meaning="most that all restored skills may take"
+    )
+    attached_delta_tokens: int = _figure(
+        4_000, unit="tokens", low=0, meaning="most that each list of tools, agents or MCP instructions may take"
+    )
+    attached_calls_read: int = _figure(
+        400, unit="calls", low=1, meaning="newest calls on files that are searched for what to restore"
+    )
     attached_files: int = _figure(5, unit="files", low=0, meaning="most recently read files restored after compaction")
     attached_least_tokens: int = _figure(
         200, unit="tokens", low=0, meaning="where less is left than this, a file or plan is not restored at all"
@@ -468,6 +596,28 @@ class Policy:
     )
     run_attempts: int = _figure(3, unit="attempts", low=1, meaning="how often a run is taken up again before it fails")
 
+    # Hooks
+    hook_timeout_seconds: int = _figure(
+        5, unit="seconds", low=1, high=30, meaning="how long a hook may take where it sets nothing else"
+    )
+    hook_tries: int = _figure(8, service=True, unit="tries", low=1, meaning="how often an event is sent to a hook")
+    hook_retry_seconds: int = _figure(
+        5,
+        service=True,
+        unit="seconds",
+        low=0,
+        meaning="pause before the second try; it grows five times each, to 6 hours",
+    )
+    hook_longest_pause_seconds: int = _figure(
+        21_600, service=True, unit="seconds", low=1, meaning="longest pause between two tries"
+    )
+    hook_answer_bytes: int = _figure(
+        65_536, service=True, unit="bytes", low=100, meaning="a longer answer of a hook is not read"
+    )
+    hook_instruction_chars: int = _figure(
+        4_000, service=True, unit="characters", low=0, meaning="most that a hook's instructions may take"
+    )
+
     # Import
     import_batch_lines: int = _figure(200, unit="lines", low=1, meaning="lines of a transcript that are stored at once")
     import_batch_bytes: int = _figure(
@@ -519,8 +669,8 @@ def resolve(
 ) -> ResolvedPolicy:
     """Lay the layers over the defaults, later ones winning. Keys are figure names; None values are skipped.
 
-    A table of tools is laid rule by rule. A switch whose `off_is_final` stays off where the environment says so: the
-    operator's way to stop it everywhere at once. Values are refused where they enter (`check`). One that is stored all
+    A table of tools or prices is laid row by row. A switch whose `off_is_final` stays off where the environment says
+    so: the operator's way to stop it everywhere at once. Values are refused where they enter (`check`). One that is stored all
     the same, say by an earlier release that knew another figure, must not stop every append: it is left out and named
     in `ignored`.
     """
@@ -539,6 +689,6 @@ def resolve(
             if values.get(name) is False and origins[name] == "environment" and FIGURES[name].metadata["off_is_final"]:
                 continue
             before = values.get(name, FIGURES[name].default)
-            values[name] = before.overridden(taken) if isinstance(before, ToolTable) else taken
+            values[name] = before.overridden(taken) if isinstance(before, Tables) else taken
             origins[name] = origin
     return ResolvedPolicy(policy=replace(Policy(), **values), origins=origins, ignored=tuple(ignored))

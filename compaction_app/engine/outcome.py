@@ -10,12 +10,30 @@ class FailureReason(StrEnum):
 
     NOTHING_TO_COMPACT = "nothing_to_compact"
     NO_SUMMARY = "no_summary"
+    TRUNCATED = "truncated"
+    REFUSED = "refused"
+    PROMPT_TOO_LONG = "prompt_too_long"
+    API_ERROR = "api_error"
+    REFUSED_BY_HOOK = "refused_by_hook"
+    HOOK_FAILED = "hook_failed"
     NOT_SMALLER = "not_smaller"
     INVALID_CONTEXT = "invalid_context"
     STALE_VIEW = "stale_view"
     COMPACTION_DISABLED = "compaction_disabled"
     WORKER_LOST = "worker_lost"
     ERROR = "error"
+
+
+# The provider's failure, and no fault of the session: the embedded summariser may finish such a run (decision 11).
+PROVIDER_FAILURES = frozenset(
+    {
+        FailureReason.NO_SUMMARY,
+        FailureReason.TRUNCATED,
+        FailureReason.REFUSED,
+        FailureReason.PROMPT_TOO_LONG,
+        FailureReason.API_ERROR,
+    }
+)
 
 
 class CompactionRefused(Exception):

@@ -2,21 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
-from sessions_app.catalog import TokenizerFamily
+from compaction_app.engine.overflow import Overflow
+from sessions_app.catalog import ModelInfo, TokenizerFamily
 from sessions_app.policy import Policy
 from sessions_app.transcript.messages import Message
 from sessions_app.transcript.request import MessagesRequest
+from sessions_app.transcript.view import ContextView
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """The conversation as its client sends it to the model, so that a summary request can share its cached prefix.
+
+    `model`: the session's own, as the API takes it; "" where nobody told. `view`: with results that edits clear sent
+    whole (and marked). `is_warm`: whether the provider still holds the prefix in its cache. `ratio`: billed tokens per
+    estimated one. `overhead_tokens`: system prompt and tools.
+    """
+
+    model: str
+    system: Any
+    tools: Any
+    view: ContextView
+    limits: ModelInfo
+    is_warm: bool
+    overhead_tokens: int = 0
+    ratio: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class SummaryRequest:
-    """What a summary is wanted of. `history`: originals of all that it replaces, oldest first; `tail`: what stays
-    verbatim after it; `budget_tokens`: most that the text may take."""
+    """What a summary is wanted of.
+
+    `history`: originals of all that it replaces, back to the session's begin, oldest first (read when it is looked at);
+    `compacted`: of these, what the model has been shown verbatim so far; `tail`: what stays verbatim after it;
+    `earlier_summary`: that of the boundary at the view's head, "" where there is none. `budget_tokens`: most that the
+    text may take. `instructions`: of whoever asks; `hook_instructions`: of the team's hooks. `conversation`: None where
+    no model is to be called.
+    """
 
     history: Sequence[Message]
     tail: Sequence[Message]
@@ -24,26 +51,42 @@ class SummaryRequest:
     family: TokenizerFamily
     policy: Policy
     instructions: str = ""
+    hook_instructions: str = ""
+    compacted: Sequence[Message] = ()
+    earlier_summary: str = ""
+    conversation: Conversation | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class SummaryResult:
-    """The text, who wrote it, and what the call used (`usage`, as the API tells it; empty without a call)."""
+    """The text, who wrote it, and what the calls for it used.
+
+    `usage`: of all calls together, as the API tells it; empty without a call. `model`, `response_id`: as the provider
+    names them. `shared_prefix`: whether the call that wrote it shared the conversation's prefix; None without a call.
+    """
 
     text: str
     summarizer: str
     usage: Mapping[str, Any] = field(default_factory=dict)
+    model: str = ""
+    prompt_version: str = ""
+    response_id: str = ""
+    shared_prefix: bool | None = None
 
 
 class Progress(Protocol):
-    def report(self, *, stage: str, fraction: float) -> None:
-        """Say how far the work is, 0 to 1. Raises CompactionCancelled when it should stop."""
+    def report(self, *, stage: str, fraction: float, tokens: int = 0) -> None:
+        """Say how far the work is, 0 to 1. Raises CompactionCancelled when it should stop.
+
+        `tokens`: estimate of what a model has written so far. Who waits reports too, at least once a second: a report
+        tells that somebody still works on the run.
+        """
 
 
 class Silent:
     """Progress that nobody watches."""
 
-    def report(self, *, stage: str, fraction: float) -> None:
+    def report(self, *, stage: str, fraction: float, tokens: int = 0) -> None:
         pass
 
 
@@ -53,6 +96,7 @@ class ProviderProblem(StrEnum):
     CREDENTIALS = "credentials"
     RATE_LIMITED = "rate_limited"
     OVERLOADED = "overloaded"
+    TOO_LONG = "too_long"
     TOO_LARGE = "too_large"
     REFUSED = "refused"
     SERVER_ERROR = "server_error"
@@ -64,13 +108,77 @@ class ProviderProblem(StrEnum):
 class ProviderError(Exception):
     """A call to the provider gave nothing. `status`: of HTTP, None where there was no answer.
 
+    `overflow`: for TOO_LONG and TOO_LARGE, what the provider told of it. `retry_after`: seconds to wait before another
+    try, as it asked. `usage`: what was billed all the same, where an answer had begun.
     The text holds neither key nor content: a provider's own message may quote the transcript.
     """
 
-    def __init__(self, *, problem: ProviderProblem, status: int | None = None, request_id: str = "") -> None:
+    def __init__(
+        self,
+        *,
+        problem: ProviderProblem,
+        status: int | None = None,
+        request_id: str = "",
+        overflow: Overflow | None = None,
+        retry_after: float | None = None,
+        usage: Mapping[str, Any] | None = None,
+    ) -> None:
         self.problem, self.status, self.request_id = problem, status, request_id
+        self.overflow, self.retry_after, self.usage = overflow, retry_after, dict(usage or {})
         told = [problem.value, f"HTTP {status}" if status else "", f"request {request_id}" if request_id else ""]
         super().__init__(", ".join(part for part in told if part))
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRequest:
+    """A request of the Messages API. `betas`: names for its header."""
+
+    model: str
+    max_tokens: int
+    messages: Sequence[Mapping[str, Any]]
+    system: Any = None
+    tools: Any = None
+    context_management: Mapping[str, Any] = field(default_factory=dict)
+    betas: tuple[str, ...] = ()
+
+    def body(self) -> dict[str, Any]:
+        """What is sent as JSON; parts that are not there are left out."""
+        optional = {"system": self.system, "tools": self.tools, "context_management": dict(self.context_management)}
+        return {
+            "model": self.model,
+            "max_tokens": self.max_tokens,
+            "messages": list(self.messages),
+            **{name: part for name, part in optional.items() if part},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """A response that has come to its end, whatever that was.
+
+    `text`: of all text blocks, joined. `stop_reason`: None where the stream ended without one (it was cut off).
+    `blocks`: types of its content blocks, in order. `usage`: as the API tells it. Names are storable and bounded.
+    """
+
+    text: str
+    stop_reason: str | None
+    model: str
+    response_id: str
+    request_id: str
+    usage: Mapping[str, Any]
+    blocks: tuple[str, ...]
+
+
+class LanguageModel(Protocol):
+    def complete(
+        self, *, request: ModelRequest, seconds: float, silence_seconds: float, heard: Callable[[int], None]
+    ) -> Completion:
+        """Send the request, streamed, and wait for the end of the response.
+
+        `seconds`: longest for the whole call; `silence_seconds`: longest without a byte, before the first one too.
+        `heard(characters)`: called with all characters of text so far, about once a second, also while nothing comes;
+        what it raises ends the call at once, its connection with it, and is passed on. Raises ProviderError.
+        """
 
 
 class TokenCounter(Protocol):

@@ -38,6 +38,15 @@ class RunQuerySet(models.QuerySet["CompactionRun"]):
 
 
 class CompactionRun(models.Model):
+    class Source(models.TextChoices):
+        """Who asked (S18: query source)."""
+
+        API = "api"
+        ADMIN = "admin"
+        COMMAND = "command"
+        APPEND = "append"
+        SWEEP = "sweep"
+
     uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
     session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="runs")
     trigger = models.CharField(max_length=10, choices=CompactBoundary.Trigger)
@@ -46,6 +55,14 @@ class CompactionRun(models.Model):
     stage = models.CharField(max_length=40, blank=True)
     progress = models.FloatField(default=0, help_text="0 to 1")
     summarizer = models.CharField(max_length=40, blank=True)
+    source = models.CharField(max_length=10, choices=Source, blank=True)
+    tokens_streamed = models.PositiveIntegerField(default=0, help_text="estimate of what a model has written so far")
+    model = models.CharField(max_length=200, blank=True, help_text="what wrote the summary, as the provider names it")
+    prompt_version = models.CharField(max_length=20, blank=True)
+    response_id = models.CharField(max_length=128, blank=True)
+    shared_prefix = models.BooleanField(
+        null=True, blank=True, help_text="whether the summary request shared the conversation's cached prefix"
+    )
     as_of = models.PositiveIntegerField(null=True, blank=True, help_text="last position that the run has read")
     attempt = models.PositiveSmallIntegerField(default=0)
     # Who holds the run and until when; the token fences a worker that lost its lease out of committing.
@@ -59,7 +76,12 @@ class CompactionRun(models.Model):
     )
     tokens_before = models.PositiveIntegerField(null=True, blank=True)
     tokens_after = models.PositiveIntegerField(null=True, blank=True)
-    usage = ExactJSONField(null=True, blank=True)
+    usage = ExactJSONField(null=True, blank=True, help_text="of all its calls together")
+    # By the policy's price table; null where no call was made, or its model has no price.
+    cost_usd = models.DecimalField(max_digits=14, decimal_places=6, null=True, blank=True)
+    cost_uncached_usd = models.DecimalField(
+        max_digits=14, decimal_places=6, null=True, blank=True, help_text="the same calls without any cache"
+    )
     requested_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, blank=True, related_name="+"
     )

@@ -489,14 +489,17 @@ class RunProgress:
         self.stage = ""
         self.told_at: datetime | None = None
 
-    def report(self, *, stage: str, fraction: float) -> None:
+    def report(self, *, stage: str, fraction: float, tokens: int = 0) -> None:
         self.tell(stage=stage, fraction=fraction)
         now = timezone.now()
         if stage == self.stage and self.told_at and now - self.told_at < self.pause:
             return
         self.stage, self.told_at = stage, now
+        told: dict[str, Any] = {"stage": stage, "progress": round(fraction, 3), "lease_expires_at": now + self.lease}
+        if tokens:
+            told["tokens_streamed"] = tokens
         ours = CompactionRun.objects.filter(pk=self.held.run_id, status=RunStatus.RUNNING, claim_token=self.held.token)
-        if not ours.update(stage=stage, progress=round(fraction, 3), lease_expires_at=now + self.lease):
+        if not ours.update(**told):
             raise ClaimLost(f"run {self.held.run_id}")
 
     def tell(self, *, stage: str, fraction: float) -> None:

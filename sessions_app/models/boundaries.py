@@ -47,6 +47,13 @@ class CompactBoundary(models.Model):
     # What wrote the summary: "extractive", or the client whose transcript was imported.
     summarizer = models.CharField(max_length=40, blank=True)
     instructions = models.TextField(blank=True)
+    # The call that wrote the summary, where a model did.
+    model = models.CharField(max_length=200, blank=True)
+    prompt_version = models.CharField(max_length=20, blank=True)
+    response_id = models.CharField(max_length=128, blank=True)
+    usage = ExactJSONField(null=True, blank=True, help_text="of all calls that led to the summary")
+    # {"cleared": [{"cache", "scope", "why"}], "kept": [the same]}: what was reset after the commit (S14).
+    cleanup = ExactJSONField(null=True, blank=True)
     preserved_first = models.PositiveIntegerField(null=True, blank=True)
     preserved_last = models.PositiveIntegerField(null=True, blank=True)
     preserved_placement = models.CharField(max_length=15, choices=PLACEMENT_CHOICES, blank=True)

@@ -111,6 +111,10 @@ def _write(
         cleared_results=[result.as_json() for result in draft.cleared_results],
         clearing=draft.clearing.value,
         why=storable_text(draft.why),
+        model=draft.model,
+        prompt_version=draft.prompt_version,
+        response_id=draft.response_id,
+        usage=dict(draft.usage) or None,
         tokens_before=tokens_before,
         created_at=now,
     )

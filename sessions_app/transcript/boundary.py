@@ -144,6 +144,11 @@ class BoundaryDraft:
     cleared_results: tuple[ClearedResult, ...] = ()
     clearing: Clearing = Clearing.PLACEHOLDER
     why: str = ""
+    # The call that wrote the summary, where a model did; `usage` as the API tells it, of all calls together.
+    model: str = ""
+    prompt_version: str = ""
+    response_id: str = ""
+    usage: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def cleared_at(self) -> tuple[tuple[int, str], ...]:

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sessions_app import figures
-from sessions_app.figures import PolicyError, ToolTable
+from sessions_app.figures import PolicyError, Tables, ToolTable
 from sessions_app.policy import COMPACTABLE_TOOLS, FIGURES, Policy, check, resolve
 
 
 def _as_stored(value: object) -> object:
     """A figure's value as JSON has it."""
-    return value.as_json() if isinstance(value, ToolTable) else value
+    return value.as_json() if isinstance(value, Tables) else value
 
 
 class TestTheFiguresOfTheMission:
