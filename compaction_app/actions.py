@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import IO, Any
@@ -15,11 +15,13 @@ from django.db.models import QuerySet
 from kombu.exceptions import OperationalError
 
 from compaction_app import tasks
+from compaction_app.engine.command import CommandError, Scope, parse_command
 from compaction_app.engine.decision import Outcome, switched_off
-from compaction_app.models import CompactionRun, Decision
+from compaction_app.models import ClientState, CompactionRun, Decision, Hook
 from compaction_app.selectors import PreparedContext, prepared_context
-from compaction_app.services import breaker, catalog, clearing, decisions, runs
+from compaction_app.services import breaker, catalog, clearing, client_state, decisions, hook_setup, runs
 from compaction_app.services.clearing import Applied
+from compaction_app.services.hook_setup import BadHook
 from compaction_app.services.runs import ActiveRun, ProgressListener
 from sessions_app import selectors
 from sessions_app.models import ApiKey, CompactBoundary, Message, Session, Team
@@ -31,25 +33,37 @@ from sessions_app.services.transcripts import ImportRefused, ImportReport
 __all__ = [
     "ActiveRun",
     "Applied",
+    "BadHook",
+    "CommandError",
     "ImportRefused",
     "IncomingMessage",
+    "NotSupportedYet",
     "NothingToCompact",
     "Prepared",
     "Turn",
     "UuidConflict",
     "append_turn",
     "authenticate",
+    "command_now",
     "compact_now",
     "create_api_key",
+    "create_hook",
     "create_session",
+    "delete_hook",
     "hand_out_on_commit",
+    "has_room_for_hook",
+    "hook_problems",
     "import_file",
     "prepare",
+    "put_state",
     "recover_runs",
     "refresh_catalog",
+    "request_command",
     "request_compaction",
     "reset_breaker",
     "revoke_api_keys",
+    "rotate_hook_secret",
+    "update_hook",
     "update_session",
 ]
 
@@ -59,6 +73,10 @@ logger = logging.getLogger(__name__)
 
 class NothingToCompact(Exception):
     """There is plainly nothing that a compaction could do; the message says why."""
+
+
+class NotSupportedYet(Exception):
+    """What is asked for comes with a later version; the message says what that is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +150,11 @@ def _decide(*, session: Session, stored: Sequence[Message], now: datetime) -> Co
         return None
 
 
+def put_state(*, session: Session, state: dict[str, Any], now: datetime) -> ClientState:
+    """Keep what the client tells of its state, in the place of what it told before."""
+    return client_state.put_state(session=session, state=state, now=now)
+
+
 def reset_breaker(*, session: Session, now: datetime, by: Any = None) -> bool:
     """Close the breaker and forget what was counted; whether it was open. `by`: the user who asks, if one does."""
     return breaker.reset(session=session, now=now, by=by)
@@ -176,9 +199,18 @@ def import_file(
 
 
 def request_compaction(
-    *, session: Session, instructions: str, now: datetime, requested_by: Any = None
+    *,
+    session: Session,
+    instructions: str,
+    now: datetime,
+    requested_by: Any = None,
+    source: str = "",
+    summarizer: str = "",
 ) -> CompactionRun:
-    """Queue a run by hand and hand it to the worker. Raises ActiveRun, and NothingToCompact where that is plain."""
+    """Queue a run by hand and hand it to the worker. Raises ActiveRun, and NothingToCompact where that is plain.
+
+    `source`: who asks (CompactionRun.Source). `summarizer`: in place of the one that the settings name.
+    """
     active = CompactionRun.objects.filter(session=session).active().first()
     if active is not None:
         raise ActiveRun(run=active)
@@ -193,9 +225,33 @@ def request_compaction(
         instructions=instructions,
         now=now,
         requested_by=requested_by,
+        source=source,
+        summarizer=summarizer,
     )
     hand_out_on_commit(run_id=run.pk)
     return run
+
+
+def request_command(
+    *, session: Session, text: str, now: datetime, requested_by: Any = None, source: str = ""
+) -> CompactionRun:
+    """`request_compaction` as `/compact …` asks for it. Raises CommandError and NotSupportedYet too."""
+    instructions = _instructions_of(text)
+    return request_compaction(
+        session=session, instructions=instructions, now=now, requested_by=requested_by, source=source
+    )
+
+
+def command_now(*, session: Session, text: str, now: datetime, listener: ProgressListener) -> CompactionRun:
+    """`compact_now` as `/compact …` asks for it. Raises CommandError and NotSupportedYet too."""
+    return compact_now(session=session, instructions=_instructions_of(text), now=now, listener=listener)
+
+
+def _instructions_of(text: str) -> str:
+    command = parse_command(text)
+    if command.scope is not Scope.WHOLE:
+        raise NotSupportedYet(f"Compacting a part of the session ({command.scope.value}:) comes with a later version.")
+    return command.instructions
 
 
 def hand_out_on_commit(*, run_id: int) -> None:
@@ -224,13 +280,42 @@ def compact_now(*, session: Session, instructions: str, now: datetime, listener:
 
 def _run_by_hand(*, session: Session, instructions: str, now: datetime) -> CompactionRun:
     """A queued run that somebody wants: one that waits already, or a new one. Raises ActiveRun."""
-    trigger = CompactBoundary.Trigger.MANUAL
+    trigger, source = CompactBoundary.Trigger.MANUAL, CompactionRun.Source.COMMAND
     try:
-        return runs.queue_run(session=session, trigger=trigger, instructions=instructions, now=now)
+        return runs.queue_run(session=session, trigger=trigger, instructions=instructions, now=now, source=source)
     except ActiveRun as active:
         if active.run.trigger != CompactBoundary.Trigger.AUTO:
             return active.run
-        return runs.queue_instead(of=active.run, instructions=instructions, now=now)
+        return runs.queue_instead(of=active.run, instructions=instructions, now=now, source=source)
+
+
+def hook_problems(*, event: str, values: Mapping[str, Any]) -> dict[str, str]:
+    """What is wrong with these values of a hook for `event`: field to reason. What is not given is not judged."""
+    return hook_setup.hook_problems(event=event, values=values)
+
+
+def has_room_for_hook(*, team: Team) -> bool:
+    return hook_setup.has_room(team=team)
+
+
+def create_hook(*, team: Team, event: str, values: Mapping[str, Any]) -> Hook:
+    """A new hook. Its secret, which signs its requests, is to be shown once. Raises BadHook."""
+    return hook_setup.create_hook(team=team, event=event, values=values)
+
+
+def update_hook(*, hook: Hook, values: Mapping[str, Any]) -> Hook:
+    """Change what is given. Raises BadHook."""
+    return hook_setup.update_hook(hook=hook, values=values)
+
+
+def rotate_hook_secret(*, hook: Hook) -> Hook:
+    """Give it another secret, which is to be shown once."""
+    return hook_setup.rotate_secret(hook=hook)
+
+
+def delete_hook(*, hook: Hook) -> None:
+    """Delete it with its log, and with what still waits for it."""
+    hook_setup.delete_hook(hook=hook)
 
 
 def recover_runs(*, now: datetime, broker_is_new: bool = False) -> int:

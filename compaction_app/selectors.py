@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Q
+from django.db.models import Prefetch, Q, QuerySet
 
 from compaction_app.engine.analysis import Report, Totals, report
 from compaction_app.engine.breaker import BreakerState, OpenedBy, as_told, retry_at
+from compaction_app.engine.client_state import StateValue
 from compaction_app.engine.decision import Facts, elsewhere, hindrance
 from compaction_app.engine.relief import ReliefReader
-from compaction_app.models import CompactionRun, CompactionState, Decision
+from compaction_app.models import ClientState, CompactionRun, CompactionState, Decision, Hook, HookDelivery, ModelCall
 from compaction_app.models.decisions import DecisionQuerySet
 from compaction_app.models.runs import RunQuerySet
 from sessions_app import selectors as transcripts
@@ -271,18 +272,24 @@ def prepared_context(*, session: Session, view: ContextView | None = None) -> Pr
     by_cache_edits = policy.cache_edit_dialect == edits.CACHE_EDITS
     managed: Mapping[str, Any] = {}
     if not by_cache_edits:
-        managed = edits.context_management(
-            messages=request.messages,
-            edited=request.edited,
-            least_tokens=policy.clear_least_tokens,
-            freed_tokens=sum(item.message.tokens - item.tokens for item in view.items if item.edited and item.message),
-        )
+        managed = edits.managed(view=view, request=request, least_tokens=policy.clear_least_tokens)
     return PreparedContext(
         context=_context(request=request, view=view, tokens=session.context_tokens),
         context_management=managed,
         cache_edits=edits.cache_edits(edited=request.edited) if by_cache_edits else {},
         betas=(edits.CONTEXT_MANAGEMENT_BETA,) if managed else (),
     )
+
+
+def client_state(*, session: Session) -> ClientState | None:
+    """What the client has told of its state; None where it never did. One query."""
+    return ClientState.objects.filter(session=session).first()
+
+
+def state_value(*, session: Session) -> StateValue:
+    """The same as a compaction takes it, with the names of the tools that the request declares. One query."""
+    row = client_state(session=session)
+    return StateValue.from_json(row.state if row else None, declared=session.tools)
 
 
 def analysis(*, session: Session, now: datetime) -> Report:
@@ -327,13 +334,17 @@ def _estimate(value: Any, family: TokenizerFamily) -> int:
     return estimate_json(value=value, family=family) if value else 0
 
 
-def runs_of(*, team: Team) -> RunQuerySet:
-    """The team's runs with all that their page shows: two queries, whatever their number."""
+def runs_of(*, team: Team, with_said: bool = False) -> RunQuerySet:
+    """The team's runs with all that their page shows: three queries, whatever their number.
+
+    `with_said`: with what a model said that was not taken as a summary, which may be long.
+    """
+    calls = ModelCall.objects.all() if with_said else ModelCall.objects.defer("said")
     return (
         CompactionRun.objects.for_team(team)
         .select_related("session", "boundary")
         .defer(*(f"session__{name}" for name in _LARGE), "boundary__summary", "boundary__cleared_tool_use_ids")
-        .prefetch_related("steps")
+        .prefetch_related("steps", Prefetch("calls", queryset=calls))
     )
 
 
@@ -351,3 +362,9 @@ def decisions_of(*, team: Team) -> DecisionQuerySet:
     """The team's decisions with the id of the run that one has queued: one query."""
     large = ("run__instructions", "run__detail", "run__attempts", "run__usage")
     return Decision.objects.for_team(team).select_related("run").defer(*large)
+
+
+def deliveries_of(*, hook: Hook) -> QuerySet[HookDelivery]:
+    """What was sent to the hook, and what waits, with the ids of session and run: one query."""
+    rows = HookDelivery.objects.filter(hook=hook).select_related("session", "run")
+    return rows.only(*(f.name for f in HookDelivery._meta.concrete_fields), "session__uuid", "run__uuid")

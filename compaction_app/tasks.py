@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
@@ -12,15 +13,18 @@ from django.utils import timezone
 from kombu.exceptions import OperationalError
 
 from compaction_app.models import CompactionRun
-from compaction_app.services import catalog, counts, decisions, runs
+from compaction_app.services import catalog, counts, decisions, hooks, runs
 
 logger = logging.getLogger(__name__)
 
 
 @shared_task
 def compact_session(*, run_id: int, **_: Any) -> None:
-    """Bring one run to its end; where there is a key, its result is counted by another task."""
-    count_exact_after(run=runs.execute(run_id=run_id))
+    """Bring one run to its end; where there is a key, its result is counted by another task; then hooks are told."""
+    try:
+        count_exact_after(run=runs.execute(run_id=run_id))
+    finally:
+        hand_out_due(now=timezone.now())
 
 
 @shared_task
@@ -41,6 +45,12 @@ def count_exact_tokens(*, boundary_id: int, **_: Any) -> None:
     counts.count_exact(boundary_id=boundary_id)
 
 
+@shared_task
+def deliver_hook(*, delivery_id: int, **_: Any) -> None:
+    """Try once to send an event to a hook, where that is due."""
+    hooks.deliver(delivery_id=delivery_id, now=timezone.now())
+
+
 def hand_out(*, run_id: int) -> bool:
     """Give the run to the queue; whether that took it. Else it stays queued, and the next sweep tries again.
 
@@ -57,10 +67,34 @@ def hand_out(*, run_id: int) -> bool:
 
 def hand_out_left_behind(*, now: datetime, broker_is_new: bool = False) -> int:
     """Hand out runs that were queued but not delivered, or whose worker went silent; then runs for appends that nobody
-    has decided about. How many the queue took. `broker_is_new`: it holds nothing yet."""
+    has decided about; and what waits to be sent to hooks. How many runs the queue took. `broker_is_new`: it holds
+    nothing yet."""
     left = [hand_out(run_id=run_id) for run_id in runs.recover(now=now, broker_is_new=broker_is_new)]
     swept = [hand_out(run_id=run_id) for run_id in decisions.sweep(now=now)]
+    hand_out_due(now=now)
     return sum(left) + sum(swept)
+
+
+def hand_out_due(*, now: datetime) -> int:
+    """Hand out what waits to be sent to hooks; how many the queue took. Whatever goes wrong, the next sweep tries."""
+    try:
+        return hand_out_deliveries(ids=hooks.due(now=now))
+    except Exception as error:
+        logger.warning("what waits for hooks can't be read (%s); the next sweep tries again", type(error).__name__)
+        return 0
+
+
+def hand_out_deliveries(*, ids: Iterable[int]) -> int:
+    """Give deliveries to the queue; how many it took. The others wait for the next sweep."""
+    taken = 0
+    for delivery_id in ids:
+        try:
+            deliver_hook.delay(delivery_id=delivery_id)
+        except Exception as error:
+            logger.warning("the queue takes no deliveries (%s); the next sweep tries again", type(error).__name__)
+            break  # each would wait for the same queue
+        taken += 1
+    return taken
 
 
 def count_exact_after(*, run: CompactionRun | None) -> None:

@@ -11,6 +11,7 @@ from sessions_app.transcript.boundary import Clearing
 
 COMPACT = "tengu_compact"
 COMPACT_FAILED = "tengu_compact_failed"
+COMPACT_PTL_RETRY = "tengu_compact_ptl_retry"
 CACHED_MICROCOMPACT = "tengu_cached_microcompact"
 TIME_BASED_MICROCOMPACT = "tengu_time_based_microcompact"
 BREAKER_OPENED = "breaker_opened"
@@ -25,6 +26,11 @@ def emit_compact(*, run: CompactionRun, payload: dict[str, Any], now: datetime) 
 def emit_compact_failed(*, run: CompactionRun, payload: dict[str, Any], now: datetime) -> TelemetryEvent:
     """A failure: its reason and what there was to compact."""
     return _emit(name=COMPACT_FAILED, session=run.session, run=run, payload=payload, now=now)
+
+
+def emit_ptl_retry(*, run: CompactionRun, payload: dict[str, Any], now: datetime) -> TelemetryEvent:
+    """A summary request was too long and is made again without its oldest rounds: attempt, dropped, remaining."""
+    return _emit(name=COMPACT_PTL_RETRY, session=run.session, run=run, payload=payload, now=now)
 
 
 def emit_cleared(

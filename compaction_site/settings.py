@@ -161,6 +161,10 @@ SPECTACULAR_SETTINGS = {
     "ENUM_NAME_OVERRIDES": {
         "MessageRole": "sessions_app.models.messages.ROLE_CHOICES",
         "ContextRole": ["user", "assistant"],
+        "RunStatus": "compaction_app.models.runs.RunStatus",
+        "RunSource": "compaction_app.models.runs.CompactionRun.Source",
+        "DeliveryStatus": ["waiting", "delivered", "given_up"],
+        "ContextSource": ["usage", "usage+estimate", "estimate"],
     },
 }
 DATA_UPLOAD_MAX_MEMORY_SIZE = 64 * 1024 * 1024  # bytes; a turn may carry images, the Messages API itself takes 32 MB
@@ -210,6 +214,16 @@ UNFOLD: dict[str, Any] = {
                         "title": "Telemetry",
                         "icon": "monitoring",
                         "link": reverse_lazy("admin:compaction_app_telemetryevent_changelist"),
+                    },
+                    {
+                        "title": "Hooks",
+                        "icon": "webhook",
+                        "link": reverse_lazy("admin:compaction_app_hook_changelist"),
+                    },
+                    {
+                        "title": "Hook deliveries",
+                        "icon": "outbox",
+                        "link": reverse_lazy("admin:compaction_app_hookdelivery_changelist"),
                     },
                 ],
             },

@@ -670,9 +670,9 @@ def resolve(
     """Lay the layers over the defaults, later ones winning. Keys are figure names; None values are skipped.
 
     A table of tools or prices is laid row by row. A switch whose `off_is_final` stays off where the environment says
-    so: the operator's way to stop it everywhere at once. Values are refused where they enter (`check`). One that is stored all
-    the same, say by an earlier release that knew another figure, must not stop every append: it is left out and named
-    in `ignored`.
+    so: the operator's way to stop it everywhere at once. Values are refused where they enter (`check`). One that is
+    stored all the same, say by an earlier release that knew another figure, must not stop every append: it is left out
+    and named in `ignored`.
     """
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}

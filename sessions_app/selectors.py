@@ -11,15 +11,17 @@ from typing import Any
 from django.conf import settings
 from django.core.cache import cache
 from django.db.models import Prefetch, Q, QuerySet
+from django.db.models.functions import Coalesce
 
 from sessions_app.catalog import ModelInfo, ToldLimits, limits, tokenizer_family
-from sessions_app.models import Attachment, CompactBoundary, Message, Session, Team
+from sessions_app.models import Attachment, CompactBoundary, Message, Session, Team, ToolCall
 from sessions_app.models.boundaries import BoundaryQuerySet
 from sessions_app.models.messages import MessageQuerySet
 from sessions_app.policy import Policy, ResolvedPolicy, resolve
 from sessions_app.transcript import messages as values
 from sessions_app.transcript.boundary import Boundary
 from sessions_app.transcript.calibration import Calibration
+from sessions_app.transcript.file_tools import FILE_TOOLS, PLAN_TOOL, SKILL_TOOL
 from sessions_app.transcript.view import ContextView, ViewItem, fold, head_of, stream_items
 
 logger = logging.getLogger(__name__)
@@ -221,3 +223,30 @@ def covered_history(*, session: Session, up_to: int, most_messages: int) -> list
         older_prompts = live.filter(is_prompt=True, position__lt=newest[-1].position).order_by("-position")
         newest += list(older_prompts[:most_messages])
     return [row.as_value() for row in reversed(newest)]
+
+
+def touched_files(*, session: Session, up_to: int, most_calls: int) -> list[values.Message]:
+    """Messages on the live path at positions 1..up_to that hold the newest `most_calls` calls on files and of skills,
+    the last plan that was put to the person, and their results; oldest first.
+
+    One index look-up a tool, and at most two rows a call, whatever the history's length. Where the newest calls were
+    left behind by a rewind, fewer are found.
+    """
+    names = sorted(FILE_TOOLS | {SKILL_TOOL})
+    places = [place for name in names for place in _calls_of(session, name, up_to)[:most_calls]]
+    places = sorted(places, reverse=True)[:most_calls] + list(_calls_of(session, PLAN_TOOL, up_to)[:1])
+    positions = {position for place in places for position in place if position and position <= up_to}
+    live = Message.objects.filter(
+        session=session,
+        position__in=positions,
+        left_path_at__isnull=True,
+        is_sidechain=False,
+        kind=values.MessageKind.NORMAL,
+    )
+    return _values(live)
+
+
+def _calls_of(session: Session, name: str, up_to: int) -> Any:
+    """(position of the use, position of the result or 0) of a tool's calls, newest first, by one index."""
+    calls = ToolCall.objects.filter(session=session, name=name, use_position__lte=up_to).order_by("-use_position")
+    return calls.values_list("use_position", Coalesce("result_position", 0))

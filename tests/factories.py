@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
+from compaction_app.models import CompactionRun, ModelCall
 from sessions_app.models import Message, Session, Team
 from sessions_app.services.append import append_messages, content_digest
 from sessions_app.services.incoming import IncomingMessage
@@ -51,6 +53,28 @@ def turns(count: int, *, start: int = 0, size: int = 400) -> Iterable[IncomingMe
         )
         yield user([res(f"c{number}", f"def step_{number}(): ...\n" * (size // 10))], uuid=f"t{number}")
         yield assistant(f"Step {number} is done in file_{number % 9}.py", uuid=f"b{number}", message_id=f"s{number}")
+
+
+def make_call(run: CompactionRun, **values: Any) -> ModelCall:
+    """A call that shared its prefix and was answered by a summary; `values` make another of it."""
+    given: dict[str, Any] = {
+        "ordinal": 1,
+        "way": "cached_prefix",
+        "model": "claude-sonnet-4-5-20250929",
+        "prompt_version": "1",
+        "started_at": NOW,
+        "seconds": 12.345,
+        "request_tokens": 101_234,
+        "request_bytes": 412_345,
+        "outcome": "ok",
+        "request_id": "req_1",
+        "response_id": "msg_1",
+        "stop_reason": "end_turn",
+        "usage": {"input_tokens": 1_200, "cache_read_input_tokens": 95_000, "output_tokens": 1_300},
+        "cost_usd": Decimal("0.051250"),
+        "cost_uncached_usd": Decimal("0.320000"),
+    }
+    return ModelCall.objects.create(run=run, **(given | values))
 
 
 def bulk_history(session: Session, *, count: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from django.contrib import admin
@@ -15,10 +16,16 @@ from compaction_app.admin.base import ReadOnlyModelAdmin
 from compaction_app.admin.clearing import cleared_by
 from compaction_app.admin.filters import TeamFilter
 from compaction_app.admin.history import is_imported
+from compaction_app.admin.model_calls import cost_told, used_of
 from compaction_app.admin.rendering.summary import summary_sections
-from compaction_app.admin.rendering.text import Fold, fold, pretty_json, visible
+from compaction_app.admin.rendering.text import Fold, fold, one_line, pretty_json, visible
+from compaction_app.engine.cleanup import Scope
+from compaction_app.models import CompactionRun
 from sessions_app.models import Attachment, CompactBoundary
 from sessions_app.transcript.boundary import BoundaryKind
+
+NAME_CHARS, WHY_CHARS = 200, 500  # of what a page shows of names and reasons
+CLEANED = {"failed": "danger", "cleared": "success", "kept": "plain"}  # with the look of its badge
 
 
 @admin.register(CompactBoundary)
@@ -73,13 +80,19 @@ class CompactBoundaryAdmin(ReadOnlyModelAdmin):
         return cells.time_cell(boundary.created_at)
 
     def detail_context(self, request: HttpRequest, obj: CompactBoundary) -> dict[str, Any]:
-        place = cells.boundary_place(obj)
+        place, run = cells.boundary_place(obj), _run(obj)
         return {
             "title": f"{obj.get_kind_display()} boundary #{obj.pk}",
             "boundary": obj,
             "session": obj.session,
             "name": cells.session_name(obj.session),
-            "run_badge": _run_badge(obj),
+            "run_badge": cells.status_badge(run.status, run_id=run.pk) if run else "–",
+            "model": one_line(obj.model, limit=NAME_CHARS),
+            "response_id": one_line(obj.response_id, limit=NAME_CHARS),
+            "used": used_of(obj.usage),
+            "usage": fold(pretty_json(obj.usage)) if obj.usage else None,
+            "cost": cost_told(usd=run.cost_usd, uncached=run.cost_uncached_usd) if run else None,
+            "cleanup": _cleanup(obj.cleanup),
             "kept": {
                 "head": visible(obj.head_uuid),
                 "anchor": visible(obj.anchor_uuid),
@@ -101,9 +114,25 @@ class CompactBoundaryAdmin(ReadOnlyModelAdmin):
         }
 
 
-def _run_badge(boundary: CompactBoundary) -> SafeString | str:
-    run = getattr(boundary, "run", None)  # the reverse of a one-to-one raises where there is none
-    return cells.status_badge(run.status, run_id=run.pk) if run else "–"
+def _run(boundary: CompactBoundary) -> CompactionRun | None:
+    return getattr(boundary, "run", None)  # the reverse of a one-to-one raises where there is none
+
+
+def _cleanup(stored: Any) -> list[dict[str, Any]]:
+    """What became of each cache, as services/cleanup.py wrote it: what went wrong first, then cleared, then kept."""
+    told = stored if isinstance(stored, Mapping) else {}
+    rows = ((how, row) for how in CLEANED for row in told.get(how) or [] if isinstance(row, Mapping))
+    return [
+        {
+            "cache": one_line(str(row.get("cache")).replace("_", " "), limit=NAME_CHARS),
+            "how": how,
+            "kind": CLEANED[how],
+            "main_only": row.get("scope") == Scope.MAIN_THREAD.value,
+            "by_client": row.get("held_by") == "client",
+            "why": one_line(str(row.get("why") or ""), limit=WHY_CHARS),
+        }
+        for how, row in rows
+    ]
 
 
 def _attachment(row: Attachment) -> dict[str, Any]:

@@ -5,7 +5,6 @@ Teams and sessions use the same form. Each input says what holds without it, and
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,12 +14,33 @@ from django import forms
 from django.conf import settings
 from django.core.exceptions import ValidationError
 
+from compaction_app.admin.policy_tables import (
+    HINTS,
+    KINDS,
+    NO,
+    PLACEHOLDERS,
+    YES,
+    read_table,
+    table_lines,
+    table_text,
+)
 from sessions_app import policy
-from sessions_app.figures import PolicyError, ToolTable, bounds
+from sessions_app.figures import PolicyError, Tables, bounds
 
-YES, NO = "yes", "no"
 NOT_SET = "not set"
 NOT_OF_A_SESSION = ("import_",)  # figures that begin so hold before there is a session
+
+# Of the names that begin with summary_, these are about the call; the others about the text.
+CALL_REST = (
+    "summary_silence_",
+    "summary_retry_",
+    "summary_longest_",
+    "summary_cleared_",
+    "summary_result_",
+    "ptl_",
+    "request_bytes",
+    "price_",
+)
 
 # What people change, in the order of their questions. Every other figure is folded under "more".
 SECTIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -61,11 +81,34 @@ SECTIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
         ),
     ),
     (
-        "Restored after a compaction",
-        ("attached_files", "attached_file_tokens", "attached_files_tokens", "attached_plan_tokens"),
+        "The call of a model",
+        (
+            "cache_prefix",
+            "summary_language",
+            "summary_deadline_seconds",
+            "summary_retries",
+            "ptl_retries",
+            "last_resort",
+            "prices",
+        ),
     ),
+    (
+        "Restored after a compaction",
+        (
+            "attached_files",
+            "attached_file_tokens",
+            "attached_files_tokens",
+            "attached_plan_tokens",
+            "attached_skills",
+            "attached_skill_tokens",
+            "attached_skills_tokens",
+            "attached_delta_tokens",
+        ),
+    ),
+    ("Hooks", ("hook_timeout_seconds",)),
 )
 MORE: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("The call of a model: the rest", CALL_REST),
     ("Summary and kept tail", ("full_", "summary_", "waiting_", "largest_", "attached_")),
     ("Embedded summariser", ("extract_",)),
     ("Import", ("import_",)),
@@ -159,7 +202,7 @@ class FigureField(forms.CharField):
         if not text:
             return None
         try:
-            return policy.check(name=self.name, value=_read(text=text, kind=self.metadata["kind"]))
+            return policy.check(name=self.name, value=_read(name=self.name, text=text, kind=self.metadata["kind"]))
         except PolicyError as error:
             raise ValidationError(_refusal(error)) from error
 
@@ -268,11 +311,9 @@ def shown(value: object) -> str:
         return YES if value else NO
     if isinstance(value, int | float):
         return f"{value:,}"
-    if isinstance(value, ToolTable | Mapping):
-        rules = value.as_json() if isinstance(value, ToolTable) else value
-        parts = ((word, [rule for rule, answer in rules.items() if answer is told]) for word, told in _ANSWERS)
-        return "; ".join(f"{word}: {', '.join(names)}" for word, names in parts if names) or "no rules"
-    return str(value)
+    if isinstance(value, Tables):
+        value = value.as_json()
+    return table_text(value) if isinstance(value, Mapping) else str(value)
 
 
 def input_text(value: object) -> str:
@@ -281,18 +322,12 @@ def input_text(value: object) -> str:
         return ""
     if isinstance(value, bool):
         return YES if value else NO
-    if isinstance(value, Mapping):
-        # Sorted: the databases do not all keep the order of an object's keys.
-        return "\n".join(f"{rule}: {input_text(answer)}" for rule, answer in sorted(value.items()))
-    return str(value)
-
-
-_ANSWERS = ((YES, True), (NO, False))
+    return table_lines(value) if isinstance(value, Mapping) else str(value)
 
 
 def _hint(metadata: Mapping[str, Any]) -> str:
-    if metadata["kind"] == "tools":
-        return "A tool or pattern a line, such as “mcp__*: yes”, or a JSON object; laid over the rules beneath."
+    if metadata["kind"] in KINDS:
+        return HINTS[metadata["kind"]]
     if metadata["kind"] not in ("whole", "number"):
         return ""
     return f"{_grouped(bounds(metadata))} {metadata['unit']}"
@@ -314,19 +349,19 @@ def _widget(*, metadata: Mapping[str, Any], inherited: str) -> forms.Widget:
     if kind in ("switch", "choice"):
         answers = (YES, NO) if kind == "switch" else metadata["choices"]
         return forms.Select(choices=[("", f"not overridden ({inherited})"), *((one, one) for one in answers)])
-    if kind == "tools":
-        return forms.Textarea(attrs={"rows": 4, "placeholder": "mcp__*: yes", "spellcheck": "false"})
+    if kind in KINDS:
+        return forms.Textarea(attrs={"rows": 4, "placeholder": PLACEHOLDERS[kind], "spellcheck": "false"})
     # Not type="number": a browser sends what is no number as nothing, which would take the override back unseen.
     keys = "numeric" if kind == "whole" else "decimal"
     return forms.TextInput(attrs={"inputmode": keys, "autocomplete": "off", "placeholder": inherited})
 
 
-def _read(*, text: str, kind: str) -> Any:
+def _read(*, name: str, text: str, kind: str) -> Any:
     """The value that a text stands for; the text itself where it stands for none, so that the check can name it."""
     if kind == "switch":
         return {YES: True, NO: False}.get(text, text)
-    if kind == "tools":
-        return _read_tools(text)
+    if kind in KINDS:
+        return read_table(name=name, text=text, kind=kind)
     if kind == "choice":
         return text
     try:
@@ -340,24 +375,3 @@ def _read(*, text: str, kind: str) -> Any:
 def _ungrouped(text: str) -> str:
     """A whole number without its separators, as the hints write them; any other text as it is."""
     return text.replace(",", "") if re.fullmatch(r"\d{1,3}(,\d{3})+", text, re.ASCII) else text
-
-
-def _read_tools(text: str) -> Any:
-    """Lines `name or pattern: yes|no`, or an object in JSON. Raises ValidationError for a line that is neither."""
-    if text.startswith("{"):
-        try:
-            return json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise ValidationError("compactable_tools: this is no JSON object") from error
-    rules: dict[str, bool] = {}
-    problems = []
-    for line in filter(None, (line.strip() for line in text.splitlines())):
-        rule, _, answer = (part.strip() for part in line.rpartition(":"))
-        told = dict(_ANSWERS).get(answer.lower())
-        if not rule or told is None:
-            problems.append(f"compactable_tools: {line[:80]!r}: allowed is a tool or pattern, a colon, yes or no")
-        elif rules.setdefault(rule, told) is not told:
-            problems.append(f"compactable_tools: {rule[:80]!r}: yes and no at once")
-    if problems:
-        raise ValidationError(problems)
-    return rules

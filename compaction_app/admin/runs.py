@@ -1,4 +1,4 @@
-"""Compaction runs: the list, and the page that shows what each link did and why."""
+"""Compaction runs: the list, and the page that shows what each link did and why, and each call of a model."""
 
 from __future__ import annotations
 
@@ -14,8 +14,12 @@ from unfold.decorators import display
 from compaction_app.admin import cells
 from compaction_app.admin.base import ReadOnlyModelAdmin
 from compaction_app.admin.filters import TeamFilter
-from compaction_app.admin.rendering.text import fold, pretty_json, visible
+from compaction_app.admin.model_calls import call_row, cost_told, used_of
+from compaction_app.admin.rendering.text import fold, one_line, pretty_json, visible
+from compaction_app.admin.run_story import story_of
 from compaction_app.models import CompactionRun, RunStep
+
+NAME_CHARS = 200  # of a model's or a response's name on a page
 
 
 @admin.register(CompactionRun)
@@ -33,7 +37,7 @@ class CompactionRunAdmin(ReadOnlyModelAdmin):
         "time_column",
     )
     list_select_related = ("session__team",)
-    list_filter = (TeamFilter, "status", "failure_reason", "trigger")
+    list_filter = (TeamFilter, "status", "failure_reason", "trigger", "source")
     ordering = ("-id",)
     detail_template = "compaction_app/admin/run.html"
 
@@ -69,6 +73,7 @@ class CompactionRunAdmin(ReadOnlyModelAdmin):
         return cells.time_cell(run.queued_at)
 
     def detail_context(self, request: HttpRequest, obj: CompactionRun) -> dict[str, Any]:
+        steps, calls = list(obj.steps.order_by("ordinal")), list(obj.calls.order_by("ordinal"))
         return {
             "title": f"Run of {cells.session_name(obj.session)}",
             "run": obj,
@@ -80,7 +85,13 @@ class CompactionRunAdmin(ReadOnlyModelAdmin):
             "duration": cells.duration_text(obj.duration),
             "detail": fold(obj.detail) if obj.detail else None,
             "instructions": visible(obj.instructions),
-            "steps": [_step(step) for step in obj.steps.order_by("ordinal")],
+            "story": story_of(run=obj, steps=steps, calls=calls),
+            "steps": [_step(step) for step in steps],
+            "calls": [call_row(call) for call in calls],
+            "model": one_line(obj.model, limit=NAME_CHARS),
+            "response_id": one_line(obj.response_id, limit=NAME_CHARS),
+            "used": used_of(obj.usage),
+            "cost": cost_told(usd=obj.cost_usd, uncached=obj.cost_uncached_usd),
             "attempts": [_attempt(entry) for entry in obj.attempts if isinstance(entry, dict)],
             "usage": fold(pretty_json(obj.usage)) if obj.usage else None,
             "boundary_url": cells.boundary_url(obj.boundary_id) if obj.boundary_id else "",

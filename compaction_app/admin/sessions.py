@@ -246,7 +246,11 @@ class SessionAdmin(ReadOnlyModelAdmin):
         """Ask for the compaction and say what came of it; the address of the run."""
         try:
             run = actions.request_compaction(
-                session=session, instructions=instructions, now=timezone.now(), requested_by=request.user
+                session=session,
+                instructions=instructions,
+                now=timezone.now(),
+                requested_by=request.user,
+                source=CompactionRun.Source.ADMIN,
             )
         except actions.ActiveRun as active:
             messages.warning(request, f"This session has a run already: it is {active.run.status}.")

@@ -13,6 +13,7 @@ from rest_framework.response import Response
 from compaction_app import selectors
 from compaction_app.api.base import ApiView
 from compaction_app.api.fields import Described, JsonObject
+from compaction_app.engine.cleanup import CacheName, Scope
 from sessions_app.models import Attachment, CompactBoundary
 from sessions_app.models.boundaries import CLEARING_CHOICES, KIND_CHOICES
 
@@ -21,7 +22,7 @@ class AttachmentBody(Described, serializers.ModelSerializer[Attachment]):
     """State restored after the summary: a file's content, the plan."""
 
     meanings = {
-        "kind": "`file`, `plan`, …",
+        "kind": "`plan_mode`, `plan`, `file`, `skill`, `tools_delta`, `agents_delta`, `mcp_instructions_delta`.",
         "payload": "What describes it, a file's path for instance.",
         "tokens": "What it is thought to cost.",
         "text": "What the model is shown.",
@@ -53,6 +54,27 @@ class ClearedBody(serializers.Serializer[Any]):
     reason = serializers.CharField(help_text="Why it was cleared.")
 
 
+class CacheBody(serializers.Serializer[Any]):
+    """A cache that a compaction makes stale."""
+
+    cache = serializers.ChoiceField(choices=[name.value for name in CacheName], help_text="Its name.")
+    scope = serializers.ChoiceField(
+        choices=[scope.value for scope in Scope], help_text="`main_thread`: a sub-agent's compaction leaves it alone."
+    )
+    why = serializers.CharField(help_text="Why it was cleared, or kept, or what went wrong.")
+    held_by = serializers.ChoiceField(
+        choices=["service", "client"], help_text="`client`: the client holds it, and should do the same with it."
+    )
+
+
+class CleanupBody(serializers.Serializer[Any]):
+    """What was reset after the boundary was written."""
+
+    cleared = CacheBody(many=True, help_text="Cleared; what a client holds itself is for it to clear.")
+    kept = CacheBody(many=True, help_text="Kept on purpose.")
+    failed = CacheBody(many=True, required=False, help_text="What could not be cleared; left out where all could.")
+
+
 class BoundaryBody(Described, serializers.ModelSerializer[CompactBoundary]):
     meanings = {
         "id": "The boundary's id.",
@@ -65,6 +87,10 @@ class BoundaryBody(Described, serializers.ModelSerializer[CompactBoundary]):
         "tokens_after_exact": "The context after, counted by the provider; null where it was not asked or did not say.",
         "summary": "What stands for the messages; null for `microcompact`.",
         "summarizer": "What wrote the summary.",
+        "model": "The model that wrote the summary, as the provider names it; empty where none did.",
+        "prompt_version": "Version of the prompt that asked for it; empty where no model was asked.",
+        "response_id": "The provider's id of the response that the summary is from.",
+        "usage": "Of all calls that led to the summary, as the API tells it; null where there was none.",
         "instructions": "What the summary was to mind.",
         "preserved": "What stays verbatim; null where nothing does.",
         "attachments": "State restored after the summary.",
@@ -72,6 +98,7 @@ class BoundaryBody(Described, serializers.ModelSerializer[CompactBoundary]):
         "cleared_results": "The same with tool, place, tokens and reason; empty for imported boundaries.",
         "clearing": "`placeholder`: sent as a placeholder; `api_edit`: sent whole, with edits that the API applies.",
         "why": "What a clearing did and why, in words; empty for summaries.",
+        "cleanup": "What was reset after it; null for clearings, imported boundaries, and before it has run.",
         "created_at": "When it was written.",
         "reverted_at": "When it was taken back; null while it holds.",
         "run": "The run that wrote it; null where it was imported.",
@@ -86,6 +113,8 @@ class BoundaryBody(Described, serializers.ModelSerializer[CompactBoundary]):
     cleared_tool_use_ids = serializers.ListField(child=serializers.CharField(), read_only=True)
     cleared_results = ClearedBody(many=True, read_only=True)
     clearing = serializers.SerializerMethodField()
+    usage = JsonObject(read_only=True, allow_null=True)
+    cleanup = CleanupBody(read_only=True, allow_null=True)
     run = serializers.UUIDField(source="run.uuid", default=None, read_only=True, allow_null=True)
 
     class Meta:
@@ -101,6 +130,10 @@ class BoundaryBody(Described, serializers.ModelSerializer[CompactBoundary]):
             "tokens_after_exact",
             "summary",
             "summarizer",
+            "model",
+            "prompt_version",
+            "response_id",
+            "usage",
             "instructions",
             "preserved",
             "attachments",
@@ -108,6 +141,7 @@ class BoundaryBody(Described, serializers.ModelSerializer[CompactBoundary]):
             "cleared_results",
             "clearing",
             "why",
+            "cleanup",
             "created_at",
             "reverted_at",
             "run",

@@ -18,6 +18,7 @@ from compaction_app.api.exceptions import NothingToCompact
 from compaction_app.api.fields import PlainText, StrictSerializer
 from compaction_app.api.runs import RunBody
 from compaction_app.api.schema import error
+from compaction_app.engine.command import LONGEST_INSTRUCTIONS
 from compaction_app.engine.outcome import FailureReason
 from compaction_app.models import ACTIVE, CompactionRun
 from sessions_app.models import Session
@@ -40,7 +41,7 @@ NOTHING = error(
 
 class CompactRequest(StrictSerializer):
     refused = dict.fromkeys(
-        ("up_to", "from", "mode", "summarizer", "dry_run", "command"),
+        ("up_to", "from", "mode", "summarizer", "dry_run"),
         ("not_supported_yet", "This comes with a later version."),
     )
 
@@ -48,8 +49,14 @@ class CompactRequest(StrictSerializer):
         required=False,
         allow_null=True,
         allow_blank=True,
-        max_length=16_384,
+        max_length=LONGEST_INSTRUCTIONS,
         help_text="What the summary should mind.",
+    )
+    command = PlainText(
+        required=False,
+        allow_null=True,
+        allow_blank=True,
+        help_text="All of it as a person would type it, in place of `instructions`: `/compact keep the SQL`.",
     )
     wait = serializers.FloatField(
         required=False,
@@ -58,6 +65,12 @@ class CompactRequest(StrictSerializer):
         max_value=LONGEST_WAIT,
         help_text="Seconds to wait for the run's end before answering; default 0.",
     )
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        if attrs.get("command") is not None and attrs.get("instructions"):
+            told = "`command` holds the instructions: give one of the two."
+            raise serializers.ValidationError({"instructions": told}, code="invalid")
+        return attrs
 
 
 def wait_for(*, run_id: int, seconds: float) -> None:
@@ -69,11 +82,19 @@ def wait_for(*, run_id: int, seconds: float) -> None:
 
 
 class CompactView(ApiView):
-    def queue(self, session: Session, instructions: str) -> CompactionRun:
+    def queue(self, session: Session, given: dict[str, Any]) -> CompactionRun:
+        asked: dict[str, Any] = {"session": session, "now": timezone.now(), "source": CompactionRun.Source.API}
+        command = given.get("command")
         try:
-            return actions.request_compaction(session=session, instructions=instructions, now=timezone.now())
+            if command is not None:
+                return actions.request_command(text=command, **asked)
+            return actions.request_compaction(instructions=given.get("instructions") or "", **asked)
         except actions.NothingToCompact as nothing:
             raise NothingToCompact(str(nothing)) from nothing
+        except actions.CommandError as wrong:
+            raise serializers.ValidationError({"command": str(wrong)}, code="invalid") from wrong
+        except actions.NotSupportedYet as later:
+            raise serializers.ValidationError({"command": str(later)}, code="not_supported_yet") from later
 
     @extend_schema(
         summary="Compact the session",
@@ -87,13 +108,16 @@ class CompactView(ApiView):
             409: ACTIVE_RUN,
         },
         examples=[
-            OpenApiExample("wait for it", value={"instructions": "Keep the API design.", "wait": 10}, request_only=True)
+            OpenApiExample(
+                "wait for it", value={"instructions": "Keep the API design.", "wait": 10}, request_only=True
+            ),
+            OpenApiExample("as typed", value={"command": "/compact keep the SQL"}, request_only=True),
         ],
     )
     def post(self, request: Request, session_id: UUID) -> Response:
         session = self.session(session_id)
         given: dict[str, Any] = self.body(CompactRequest)
-        queued = self.queue(session, given.get("instructions") or "")
+        queued = self.queue(session, given)
         wait_for(run_id=queued.pk, seconds=given.get("wait") or 0)
         run = self.one(selectors.runs_of(team=self.team), queued.uuid, name="run")
         waited = bool(given.get("wait"))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 from uuid import UUID
 
 from drf_spectacular.utils import extend_schema, extend_schema_field
@@ -15,10 +16,13 @@ from compaction_app.api.base import ApiView
 from compaction_app.api.fields import Described, JsonObject
 from compaction_app.api.filters import RunFilter
 from compaction_app.engine.outcome import FailureReason
-from compaction_app.models import CompactionRun, RunStatus, RunStep
+from compaction_app.models import CompactionRun, ModelCall, RunStatus, RunStep
+from compaction_app.models.calls import WAY_CHOICES
 from sessions_app.models import CompactBoundary
 
 REASONS = [reason.value for reason in FailureReason]
+COST = "USD by the policy's price table, as a decimal string; null where nothing was billed or a model has no price."
+UNCACHED = "The same as `cost_usd`, had there been no cache."
 
 
 class StepBody(Described, serializers.ModelSerializer[RunStep]):
@@ -45,16 +49,100 @@ class AttemptBody(serializers.Serializer[Any]):
     outcome = serializers.CharField(required=False, help_text="`succeeded`, a failure reason, or how it was lost.")
 
 
-class RunBody(Described, serializers.ModelSerializer[CompactionRun]):
+class CallBody(Described, serializers.ModelSerializer[ModelCall]):
+    """One request that was made of a model, and its end."""
+
     meanings = {
+        "ordinal": "From 1, over all attempts.",
+        "attempt": "The run's attempt that made it.",
+        "way": "`cached_prefix`: the conversation as its client sends it, with one message behind it; `standalone`: a "
+        "small request of its own.",
+        "model": "What was asked, or what answered, as the provider names it.",
+        "prompt_version": "Version of the prompt that asked.",
+        "started_at": "When it was sent.",
+        "seconds": "Until it ended.",
+        "request_tokens": "Size of the whole request, estimated.",
+        "request_bytes": "Size of its body.",
+        "retry": "Which retry it was for a prompt that was too long; 0 else.",
+        "preflight": "Whether rounds were dropped before the first call, because the estimate was over the window.",
+        "dropped_groups": "API rounds that had to go so that it fits; 0 where it was whole.",
+        "remaining_groups": "API rounds that were left; 0 where it was whole.",
+        "dropped_tokens": "What the dropped rounds had taken, estimated.",
+        "outcome": "`ok`; a failure reason where the answer was no summary; else what went wrong at the provider, such "
+        "as `overloaded`; `stopped` where the run was.",
+        "detail": "The same in words; empty for `ok`.",
+        "status": "The provider's HTTP status; null where it gave no error.",
+        "request_id": "As the provider names it; empty where it did not.",
+        "response_id": "As the provider names it; empty where there was none.",
+        "stop_reason": "As the provider tells it; empty where there was none.",
+        "usage": "As the provider tells it; null where nothing was billed.",
+        "cost_usd": COST,
+        "cost_uncached_usd": UNCACHED,
+    }
+
+    way = serializers.ChoiceField(choices=WAY_CHOICES, read_only=True)
+    usage = JsonObject(read_only=True, allow_null=True)
+
+    class Meta:
+        model = ModelCall
+        fields: tuple[str, ...] = (
+            "ordinal",
+            "attempt",
+            "way",
+            "model",
+            "prompt_version",
+            "started_at",
+            "seconds",
+            "request_tokens",
+            "request_bytes",
+            "retry",
+            "preflight",
+            "dropped_groups",
+            "remaining_groups",
+            "dropped_tokens",
+            "outcome",
+            "detail",
+            "status",
+            "request_id",
+            "response_id",
+            "stop_reason",
+            "usage",
+            "cost_usd",
+            "cost_uncached_usd",
+        )
+        read_only_fields: tuple[str, ...] = fields
+
+
+class WholeCallBody(CallBody):
+    """The same with what the model said."""
+
+    meanings = {
+        **CallBody.meanings,
+        "said": "What the model said where it was not taken as a summary, to a bound; empty else.",
+    }
+
+    class Meta(CallBody.Meta):
+        fields = (*CallBody.Meta.fields, "said")
+        read_only_fields = fields
+
+
+class RunBody(Described, serializers.ModelSerializer[CompactionRun]):
+    meanings: ClassVar[Mapping[str, str]] = {
         "id": "The run's id.",
         "session": "The session that it compacts.",
         "boundary": "What a success has written.",
         "trigger": "What started it.",
+        "source": "Who asked: `append` and `sweep` for runs that start by themselves; empty where nobody told.",
         "status": "`succeeded`, `failed` and `cancelled` are final.",
         "stage": "What it is doing, in a word.",
         "progress": "0 to 1.",
+        "tokens_streamed": "What a model has written so far, estimated; it grows while the run works.",
         "summarizer": "What writes the summary.",
+        "model": "The model that wrote it, or was asked last, as the provider names it; empty without a call.",
+        "prompt_version": "Version of the prompt that asked; empty without a call.",
+        "response_id": "The provider's id of the response that the summary is from; empty where a model wrote none.",
+        "shared_prefix": "Whether the summary's request shared the conversation's cached prefix; null where a model "
+        "wrote none.",
         "instructions": "What the summary is to mind.",
         "failure_reason": "Why it failed; null otherwise.",
         "detail": "The same in words.",
@@ -62,7 +150,10 @@ class RunBody(Described, serializers.ModelSerializer[CompactionRun]):
         "steps": "The links of the chain, in order.",
         "tokens_before": "The context before; null until it succeeds.",
         "tokens_after": "The context after; null until it succeeds.",
-        "usage": "Tokens that the summary's own call has used.",
+        "usage": "Of all its calls of a model together; null without a call.",
+        "cost_usd": COST,
+        "cost_uncached_usd": UNCACHED,
+        "calls": "Its calls of a model, in order. What a model said (`said`) is told by `runs/{id}/` alone.",
         "queued_at": "When it was asked for.",
         "started_at": "When a worker first took it.",
         "finished_at": "When it ended.",
@@ -78,20 +169,27 @@ class RunBody(Described, serializers.ModelSerializer[CompactionRun]):
     failure_reason = serializers.SerializerMethodField()
     attempts = AttemptBody(many=True, read_only=True)
     steps = StepBody(many=True, read_only=True)
+    calls = CallBody(many=True, read_only=True)
     usage = JsonObject(read_only=True, allow_null=True)
     duration_seconds = serializers.SerializerMethodField()
 
     class Meta:
         model = CompactionRun
-        fields = (
+        fields: tuple[str, ...] = (
             "id",
             "session",
             "boundary",
             "trigger",
+            "source",
             "status",
             "stage",
             "progress",
+            "tokens_streamed",
             "summarizer",
+            "model",
+            "prompt_version",
+            "response_id",
+            "shared_prefix",
             "instructions",
             "failure_reason",
             "detail",
@@ -100,12 +198,15 @@ class RunBody(Described, serializers.ModelSerializer[CompactionRun]):
             "tokens_before",
             "tokens_after",
             "usage",
+            "cost_usd",
+            "cost_uncached_usd",
+            "calls",
             "queued_at",
             "started_at",
             "finished_at",
             "duration_seconds",
         )
-        read_only_fields = fields
+        read_only_fields: tuple[str, ...] = fields
 
     @extend_schema_field(serializers.ChoiceField(choices=REASONS, allow_null=True))
     def get_failure_reason(self, run: CompactionRun) -> str | None:
@@ -113,6 +214,13 @@ class RunBody(Described, serializers.ModelSerializer[CompactionRun]):
 
     def get_duration_seconds(self, run: CompactionRun) -> float | None:
         return None if run.duration is None else run.duration.total_seconds()
+
+
+class WholeRunBody(RunBody):
+    """The same, with what the model said in each call."""
+
+    meanings = {**RunBody.meanings, "calls": "Its calls of a model, in order."}
+    calls = WholeCallBody(many=True, read_only=True)
 
 
 class RunsView(ApiView):
@@ -127,6 +235,7 @@ class RunsView(ApiView):
 
 
 class RunView(ApiView):
-    @extend_schema(summary="Show a run", responses=RunBody)
+    @extend_schema(summary="Show a run", responses=WholeRunBody)
     def get(self, request: Request, run_id: UUID) -> Response:
-        return Response(RunBody(self.one(selectors.runs_of(team=self.team), run_id, name="run")).data)
+        run = self.one(selectors.runs_of(team=self.team, with_said=True), run_id, name="run")
+        return Response(WholeRunBody(run).data)

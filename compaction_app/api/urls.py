@@ -13,11 +13,13 @@ from compaction_app.api.compact import CompactView
 from compaction_app.api.context import ContextView
 from compaction_app.api.decisions import DecisionsView
 from compaction_app.api.errors import UnknownUrl
+from compaction_app.api.hooks import DeliveriesView, HooksView, HookView, RotateSecretView
 from compaction_app.api.messages import MessagesView
 from compaction_app.api.policy import PolicyView
 from compaction_app.api.prepare import PrepareView
 from compaction_app.api.runs import RunsView, RunView
 from compaction_app.api.sessions import SessionsView, SessionView
+from compaction_app.api.state import StateView
 from compaction_app.api.token_state import TokenStateView
 
 # JSON, or YAML where the Accept header asks for it.
@@ -29,6 +31,7 @@ v1 = [
     path("sessions/<uuid:session_id>/context/", ContextView.as_view()),
     path("sessions/<uuid:session_id>/policy/", PolicyView.as_view()),
     path("sessions/<uuid:session_id>/prepare/", PrepareView.as_view()),
+    path("sessions/<uuid:session_id>/state/", StateView.as_view()),
     path("sessions/<uuid:session_id>/token-state/", TokenStateView.as_view()),
     path("sessions/<uuid:session_id>/reset-breaker/", ResetBreakerView.as_view()),
     path("sessions/<uuid:session_id>/decisions/", DecisionsView.as_view()),
@@ -38,6 +41,10 @@ v1 = [
     path("boundaries/<uuid:boundary_id>/", BoundaryView.as_view()),
     path("runs/", RunsView.as_view()),
     path("runs/<uuid:run_id>/", RunView.as_view()),
+    path("hooks/", HooksView.as_view()),
+    path("hooks/<uuid:hook_id>/", HookView.as_view()),
+    path("hooks/<uuid:hook_id>/rotate-secret/", RotateSecretView.as_view()),
+    path("hooks/<uuid:hook_id>/deliveries/", DeliveriesView.as_view()),
 ]
 urlpatterns = [
     path("v1/", include(v1)),

@@ -20,6 +20,7 @@ NO_FAILURE = frozenset(
         FailureReason.NOT_SMALLER,
         FailureReason.STALE_VIEW,
         FailureReason.COMPACTION_DISABLED,
+        FailureReason.REFUSED_BY_HOOK,
     }
 )
 
@@ -76,7 +77,7 @@ def after_failure(
         # The summary was written for nothing: like a run that did not help, and not asked for again at once.
         unhelpful = replace(state, ineffective=state.ineffective + 1, nothing_at_tokens=shown_tokens)
         return _judged(unhelpful, automatic=automatic, policy=policy, now=now)
-    if reason is FailureReason.NOTHING_TO_COMPACT:
+    if reason in (FailureReason.NOTHING_TO_COMPACT, FailureReason.REFUSED_BY_HOOK):
         return replace(state, nothing_at_tokens=shown_tokens)
     if reason in NO_FAILURE:
         return state

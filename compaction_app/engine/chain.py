@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from compaction_app.engine.outcome import CompactionCancelled, CompactionRefused, FailureReason
-from compaction_app.engine.plan import Plan
+from compaction_app.engine.plan import Link, Plan
 from compaction_app.engine.values import Situation, Step
 from sessions_app.transcript.boundary import BoundaryDraft
 
@@ -20,24 +22,45 @@ def run_chain(*, plan: Plan, situation: Situation, trail: Trail) -> Situation:
     """The situation after the links. Only the goal stops the chain, or a link that raises.
 
     The steps taken, in order with their link's name, are added to `trail` as they are taken; a refusal and a bug too,
-    so that a run that ends with one can still be explained, and what was cleared before it be kept (decision 1).
+    so that a run that ends with one can still be explained, and what was cleared before it be kept (decision 1). Where
+    the plan has a last resort that takes a refusal, that one is tried; what it could not mend is raised as it was.
     """
     for link in plan.links:
         try:
-            step = link.attempt(situation)
+            situation = _attempt(link=link, situation=situation, trail=trail)
         except CompactionRefused as refused:
-            step = Step(refused.detail, situation.tokens, situation.tokens, reason=refused.reason)
-            trail.append((link.name, step))
-            raise
-        except CompactionCancelled:
-            raise
-        except Exception as error:
-            # Its kind only: an error's text may quote the transcript.
-            why = f"met an unexpected {type(error).__name__}"
-            trail.append((link.name, Step(why, situation.tokens, situation.tokens, reason=FailureReason.ERROR)))
-            raise
-        situation = situation.after(step)
-        trail.append((link.name, step))
+            situation = _last_resort(plan=plan, situation=replace(situation, refused=refused), trail=trail)
         if plan.goal.met(situation):
             break
     return situation
+
+
+def _last_resort(*, plan: Plan, situation: Situation, trail: Trail) -> Situation:
+    """The situation once the plan's last resort has stood in. Raises what was refused where that does not help."""
+    refused = situation.refused
+    if refused is None or plan.last_resort is None or not plan.last_resort.takes(situation):
+        raise refused or ValueError("nothing was refused")
+    try:
+        after = _attempt(link=plan.last_resort, situation=situation, trail=trail)
+    except CompactionRefused:
+        raise refused from None
+    if after.summary_draft is None:
+        raise refused
+    return after
+
+
+def _attempt(*, link: Link, situation: Situation, trail: Trail) -> Situation:
+    try:
+        step = link.attempt(situation)
+    except CompactionRefused as refused:
+        trail.append((link.name, Step(refused.detail, situation.tokens, situation.tokens, reason=refused.reason)))
+        raise
+    except CompactionCancelled:
+        raise
+    except Exception as error:
+        # Its kind only: an error's text may quote the transcript.
+        why = f"met an unexpected {type(error).__name__}"
+        trail.append((link.name, Step(why, situation.tokens, situation.tokens, reason=FailureReason.ERROR)))
+        raise
+    trail.append((link.name, step))
+    return situation.after(step)

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from compaction_app.engine.links.cache_edits import CACHE_EDITS
 from compaction_app.engine.links.full import FULL
+from compaction_app.engine.links.last_resort import LAST_RESORT, LastResortLink
 from compaction_app.engine.links.time_based import TIME_BASED
 from compaction_app.engine.values import Situation, Step, Trigger
 
@@ -40,12 +41,15 @@ class Goal(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
+    """`last_resort`: what stands in where a provider has failed one of the links; None: nothing does (decision 11)."""
+
     links: tuple[Link, ...]
     goal: Goal
+    last_resort: LastResortLink | None = None
 
 
 PLANS: dict[Trigger, Plan] = {
     Trigger.PREPARE: Plan((TIME_BASED, CACHE_EDITS), Goal.ANY_EDIT),
-    Trigger.AUTO: Plan((TIME_BASED, CACHE_EDITS, FULL), Goal.FITS),
+    Trigger.AUTO: Plan((TIME_BASED, CACHE_EDITS, FULL), Goal.FITS, LAST_RESORT),
     Trigger.MANUAL: Plan((TIME_BASED, CACHE_EDITS, FULL), Goal.SUMMARIZED),
 }

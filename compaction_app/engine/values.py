@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from compaction_app.engine.outcome import FailureReason
-from compaction_app.engine.ports import Progress, Summarizer
+from compaction_app.engine.outcome import CompactionRefused, FailureReason
+from compaction_app.engine.ports import Conversation, Progress, Summarizer
 from sessions_app.catalog import TokenizerFamily
 from sessions_app.policy import Policy
 from sessions_app.transcript.boundary import BoundaryDraft
@@ -17,6 +17,9 @@ from sessions_app.transcript.clearing import CompactableResult, as_billed, compa
 from sessions_app.transcript.messages import Message
 from sessions_app.transcript.view import ContextView, clear
 from sessions_app.transcript.window import Window
+
+if TYPE_CHECKING:
+    from compaction_app.engine.client_state import StateValue
 
 
 class Trigger(StrEnum):
@@ -32,6 +35,7 @@ class Step:
     """What a link did, or why it passed, in words with figures.
 
     `draft`: the boundary that it proposes, None when it passed; then `reason` says what a run that ends here failed of.
+    `shared_prefix`: whether the call that wrote its summary shared the conversation's prefix; None without a call.
     Tokens are of the whole context.
     """
 
@@ -41,14 +45,18 @@ class Step:
     draft: BoundaryDraft | None = None
     reason: FailureReason | None = None
     usage: Mapping[str, Any] = field(default_factory=dict)
+    shared_prefix: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Situation:
     """All that a link may know. `tokens`: the whole context with `overhead_tokens` for system prompt and tools.
 
-    `originals(up_to)`: the stored messages of the live path at positions 1..up_to, oldest first, so that a summary is
-    made from the history itself and never from an earlier summary. `summarizer`: None where no link may call a model.
+    `originals(up_to)`: the stored messages of the live path at positions 1..up_to, oldest first, so that a summary can
+    be made from the history itself. `on_files(up_to)`: of these, the newest calls on files with their results.
+    `summarizer`: None where no link may call a model; `last_resort`: who writes where that one's provider has failed,
+    None where nobody does, and `refused`: how it has failed. `conversation`: as its client sends it. `pre_compact()`:
+    asks the team's hooks before a summary is written, and gives what they want it to mind; raises CompactionRefused.
     `last_assistant_at`: when the last response was made, None before the first. `drafts`: what the links before
     have proposed, in order; `view` and `tokens` are as if that were done, `found` is how it was before. `ratio`: billed
     tokens per estimated one where no usage tells; `shown_ratio`: the same of what is shown now, by the last usage too.
@@ -67,6 +75,12 @@ class Situation:
     originals: Callable[[int], Sequence[Message]]
     summarizer: Summarizer | None
     progress: Progress
+    last_resort: Summarizer | None = None
+    refused: CompactionRefused | None = None
+    conversation: Conversation | None = None
+    client_state: StateValue | None = None
+    on_files: Callable[[int], Sequence[Message]] | None = None
+    pre_compact: Callable[[], str] | None = None
     last_assistant_at: datetime | None = None
     instructions: str = ""
     drafts: tuple[BoundaryDraft, ...] = ()

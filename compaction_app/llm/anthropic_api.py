@@ -13,23 +13,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from compaction_app.engine.ports import ProviderError, ProviderProblem
+from compaction_app.llm.anthropic_errors import provider_errors
+from compaction_app.llm.anthropic_text import sendable
 from sessions_app.catalog import ToldLimits, plausible
 from sessions_app.transcript.request import MessagesRequest
 
 PAGE_MODELS, MOST_PAGES = 100, 20  # more models than any provider has; a server that always has more is not followed
 MOST_COUNT = 2**31 - 1  # what the column takes
 CONNECT_SECONDS = 5  # the SDK's own
-
-_BY_STATUS = {
-    401: ProviderProblem.CREDENTIALS,
-    403: ProviderProblem.CREDENTIALS,
-    408: ProviderProblem.TIMEOUT,
-    413: ProviderProblem.TOO_LARGE,
-    429: ProviderProblem.RATE_LIMITED,
-    504: ProviderProblem.TIMEOUT,
-    529: ProviderProblem.OVERLOADED,
-}
-_TOO_LONG = "prompt is too long"
 
 
 def list_models(*, seconds: float) -> dict[str, ToldLimits]:
@@ -73,8 +64,12 @@ class AnthropicCounter:
     def count(self, *, model: str, request: MessagesRequest) -> int:
         """Size of system prompt, tools and messages together, in tokens. Raises ProviderError."""
         optional = {name: part for name, part in (("system", request.system), ("tools", request.tools)) if part}
+        body: dict[str, Any] = {"model": model, "messages": request.messages, **optional}
         with _client(seconds=self.seconds) as client:
-            answer = client.messages.count_tokens(model=model, messages=request.messages, **optional)
+            try:
+                answer = client.messages.count_tokens(**body)
+            except UnicodeEncodeError:
+                answer = client.messages.count_tokens(**sendable(body))
         tokens = getattr(answer, "input_tokens", None)
         if not isinstance(tokens, int) or isinstance(tokens, bool) or not 0 <= tokens <= MOST_COUNT:
             raise ProviderError(problem=ProviderProblem.UNREADABLE)
@@ -88,27 +83,5 @@ def _client(*, seconds: float) -> Iterator[Any]:
     import httpx2  # noqa: PLC0415
 
     timeout = httpx2.Timeout(seconds, connect=min(CONNECT_SECONDS, seconds))
-    try:
-        with anthropic.Anthropic(max_retries=0, timeout=timeout) as client:
-            yield client
-    except anthropic.APIStatusError as error:
-        raise _of_status(error) from None
-    except (anthropic.APITimeoutError, httpx2.TimeoutException):
-        raise ProviderError(problem=ProviderProblem.TIMEOUT) from None
-    except (anthropic.APIConnectionError, httpx2.HTTPError):
-        raise ProviderError(problem=ProviderProblem.UNREACHABLE) from None
-    except anthropic.CredentialsError:
-        raise ProviderError(problem=ProviderProblem.CREDENTIALS) from None
-    except (anthropic.AnthropicError, ValueError, AttributeError, TypeError):
-        # A 200 that is no JSON, or JSON of another shape, meets the SDK in several ways.
-        raise ProviderError(problem=ProviderProblem.UNREADABLE) from None
-
-
-def _of_status(error: Any) -> ProviderError:
-    status = int(error.status_code)
-    problem = _BY_STATUS.get(status)
-    if problem is None:
-        problem = ProviderProblem.SERVER_ERROR if status >= 500 else ProviderProblem.REFUSED
-    if status == 400 and _TOO_LONG in str(getattr(error, "api_message", "")):
-        problem = ProviderProblem.TOO_LARGE
-    return ProviderError(problem=problem, status=status, request_id=str(error.request_id or "")[:64])
+    with provider_errors(), anthropic.Anthropic(max_retries=0, timeout=timeout) as client:
+        yield client

@@ -1,21 +1,60 @@
-"""Which summariser writes. Another provider: one module here, one row in SUMMARIZERS."""
+"""Which summariser writes. Another one: one module here, one row in SUMMARIZERS or in MODELS."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
 
+from compaction_app.engine.model_summary.calls import CallBook
+from compaction_app.engine.model_summary.summarizer import ModelSummarizer
 from compaction_app.engine.ports import Summarizer
 from compaction_app.llm import extractive
+from compaction_app.llm.anthropic_messages import AnthropicModel
+from sessions_app.catalog import ModelInfo
 
+AUTO, ANTHROPIC = "auto", "anthropic"
+LAST_RESORT = extractive.NAME
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """What a summariser that calls a model needs: where calls are kept, and which model ("": the session's own)."""
+
+    calls: CallBook
+    override_model: str
+    limits_of: Callable[[str], ModelInfo]
+    now: Callable[[], datetime]
+
+
+def _anthropic(outside: Outside) -> Summarizer:
+    return ModelSummarizer(
+        model=AnthropicModel(),
+        calls=outside.calls,
+        name=ANTHROPIC,
+        override_model=outside.override_model,
+        limits_of=outside.limits_of,
+        now=outside.now,
+    )
+
+
+# Those that need nothing from outside, and those that call a model.
 SUMMARIZERS: dict[str, Callable[[], Summarizer]] = {extractive.NAME: extractive.ExtractiveSummarizer}
-AUTO = "auto"
+MODELS: dict[str, Callable[[Outside], Summarizer]] = {ANTHROPIC: _anthropic}
 
 
-def summarizer_name(*, setting: str) -> str:
-    """The summariser that a setting stands for. `auto` is the embedded one as long as there is no other."""
-    return extractive.NAME if setting == AUTO else setting
+def summarizer_name(*, setting: str, key_set: bool) -> str:
+    """The summariser that a setting stands for. `auto`: the API where there is a key for it, else the embedded one."""
+    if setting != AUTO:
+        return setting
+    return ANTHROPIC if key_set else extractive.NAME
 
 
-def make_summarizer(*, name: str) -> Summarizer:
+def make_summarizer(*, name: str, outside: Outside) -> Summarizer:
     """Raises KeyError for a name that no summariser has."""
-    return SUMMARIZERS[name]()
+    return MODELS[name](outside) if name in MODELS else SUMMARIZERS[name]()
+
+
+def make_last_resort(*, name: str) -> Summarizer | None:
+    """Who writes where the summariser `name` has failed; None where it is that one itself."""
+    return None if name == LAST_RESORT else SUMMARIZERS[LAST_RESORT]()

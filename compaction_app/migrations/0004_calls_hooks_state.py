@@ -79,7 +79,7 @@ class Migration(migrations.Migration):
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('uuid', models.UUIDField(default=uuid.uuid4, editable=False, unique=True)),
                 ('event', models.CharField(choices=[('pre_compact', 'Pre Compact'), ('post_compact', 'Post Compact'), ('compact_failed', 'Compact Failed'), ('breaker_opened', 'Breaker Opened')], max_length=20)),
-                ('url', models.URLField(max_length=2000)),
+                ('url', models.CharField(help_text='http or https; judged by services/hook_url.py', max_length=2000)),
                 ('secret', models.CharField(help_text='whsec_ and base64; shown once, needed to sign', max_length=100)),
                 ('description', models.CharField(blank=True, max_length=200)),
                 ('enabled', models.BooleanField(default=True)),

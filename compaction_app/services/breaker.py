@@ -15,7 +15,8 @@ from compaction_app import selectors, telemetry
 from compaction_app.engine import breaker
 from compaction_app.engine.breaker import BreakerState
 from compaction_app.engine.outcome import FailureReason
-from compaction_app.models import CompactionState
+from compaction_app.models import CompactionState, HookEvent
+from compaction_app.services import hooks
 from sessions_app import selectors as transcripts
 from sessions_app.models import Session
 from sessions_app.services.append import lock_session
@@ -113,6 +114,7 @@ def _store(
     session.compaction_state = row
     if after.is_open and not before.is_open:
         telemetry.emit_breaker_opened(session=session, payload=_opening(session, after), now=now)
+        hooks.tell(event=HookEvent.BREAKER_OPENED, session=session, run=None, payload=_opening(session, after), now=now)
     if before.is_open and not after.is_open:
         payload = {"cause": cause, "by": by.pk if by else None, **_opening(session, before)}
         telemetry.emit_breaker_closed(session=session, payload=payload, now=now)

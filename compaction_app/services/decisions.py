@@ -78,7 +78,7 @@ def _act(*, session: Session, moment: Decision.Moment, answered: bool, now: date
             verdict = decision.decide(facts=facts, answered=answered, now=now)
         if verdict.outcome is Outcome.REQUESTED:
             try:
-                run = _queue(session=locked, now=now)
+                run = _queue(session=locked, moment=moment, now=now)
             except runs.ActiveRun as active:
                 verdict = _active(active.run)
         else:
@@ -90,8 +90,10 @@ def _act(*, session: Session, moment: Decision.Moment, answered: bool, now: date
     return run
 
 
-def _queue(*, session: Session, now: datetime) -> CompactionRun:
-    run = runs.queue_run(session=session, trigger=CompactBoundary.Trigger.AUTO, instructions="", now=now)
+def _queue(*, session: Session, moment: Decision.Moment, now: datetime) -> CompactionRun:
+    source = CompactionRun.Source.SWEEP if moment == Decision.Moment.SWEEP else CompactionRun.Source.APPEND
+    trigger = CompactBoundary.Trigger.AUTO
+    run = runs.queue_run(session=session, trigger=trigger, instructions="", now=now, source=source)
     breaker.note_request(session=session, now=now)
     return run
 

@@ -114,6 +114,8 @@ class ToolCall(models.Model):
         indexes = [
             models.Index(fields=["session", "tool_use_id"], name="tool_call_by_id"),
             models.Index(fields=["session", "result_position"], name="tool_call_by_result"),
+            # The newest calls of a tool, however many others there are: what to restore after a compaction.
+            models.Index(fields=["session", "name", "use_position"], name="tool_call_by_name"),
         ]
 
     def __str__(self) -> str:

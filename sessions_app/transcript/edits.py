@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sessions_app.transcript.messages import Role
+from sessions_app.transcript.request import MessagesRequest
+from sessions_app.transcript.view import ContextView
 
 CONTEXT_MANAGEMENT = "context_management"
 CACHE_EDITS = "cache_edits"
@@ -50,6 +52,16 @@ def context_management(
     if excluded:
         edit["exclude_tools"] = excluded
     return {"edits": [edit]}
+
+
+def managed(*, view: ContextView, request: MessagesRequest, least_tokens: int) -> dict[str, Any]:
+    """The `context_management` of the request that shows `view` with its edited results whole, {} without any."""
+    return context_management(
+        messages=request.messages,
+        edited=request.edited,
+        least_tokens=least_tokens,
+        freed_tokens=sum(item.message.tokens - item.tokens for item in view.items if item.edited and item.message),
+    )
 
 
 def cache_edits(*, edited: Sequence[str]) -> dict[str, Any]:

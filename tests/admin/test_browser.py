@@ -15,7 +15,7 @@ from sessions_app.models import Membership, Session
 from tests.admin.conftest import clear_results, history
 from tests.admin.test_automatic import decide
 from tests.build import res, use
-from tests.factories import NOW, append, assistant, make_session, turns, user
+from tests.factories import NOW, append, assistant, make_call, make_session, turns, user
 
 # transaction=True: the live server answers from another thread and must see the rows.
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
@@ -119,6 +119,9 @@ class TestInTheBrowser:
         tab = watched(scheme=scheme)
         run, boundary = session.runs.get(), session.boundaries.get()
         micro = clear_results(session, "e", why="x" * 300)
+        make_call(run, said="word " * 500 + "x" * 3_000, outcome="no_summary", detail="d" * 300, dropped_groups=3)
+        cleanup = {"cleared": [{"cache": "c" * 60, "why": "w" * 300}], "kept": [{"cache": "k", "why": "w " * 99}]}
+        type(boundary).objects.filter(pk=boundary.pk).update(model="m" * 100, response_id="r" * 100, cleanup=cleanup)
         decision = decide(session, why="y" * 300, applied=[{"link": "time_based", "ran": False, "why": "z" * 300}])
         for path in (
             history(session),

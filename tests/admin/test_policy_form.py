@@ -15,6 +15,7 @@ from sessions_app.models import Session
 from tests.admin.conftest import World, history
 
 TEAM = Layers(own="team", team={})
+PRICES = {"claude-opus-5": [5.0, 25.0], "anthropic.x-v1:0": [0.25, 1.25]}
 
 
 def filled(layers: Layers = TEAM, **inputs: str) -> PolicyForm:
@@ -107,9 +108,13 @@ class TestReading:
             ("cache_edit_dialect", "cache_edits", "cache_edits"),
             ("compactable_tools", "a: yes\r\nmcp__x:y: no", {"a": True, "mcp__x:y": False}),
             ("compactable_tools", '{"mcp__*": true}', {"mcp__*": True}),
+            ("prices", "claude-opus-5: 5 25\r\n\r\n  anthropic.x-v1:0: 0.25 / 1.25 ", PRICES),
+            ("prices", '{"claude-opus-5": [5, 25], "anthropic.x-v1:0": [0.25, 1.25]}', PRICES),
+            ("prices", "a: 0 0\na: 0 0", {"a": [0.0, 0.0]}),
             ("context_window", "1,000,000", 1_000_000),
             ("auto_compact_pct", "", None),
             ("compactable_tools", " ", None),
+            ("prices", " ", None),
         ],
     )
     def test_each_kind_becomes_its_own_type(self, name: str, text: str, value: object) -> None:
@@ -141,6 +146,19 @@ class TestReading:
             ("compactable_tools", "[" * 100_000, "allowed is a tool or pattern"),
             ("compactable_tools", '{"a":' * 100_000, "no JSON object"),
             ("compactable_tools", "x" * 300 + ": yes", "allowed is an object of tool names"),
+            ("prices", "claude-opus-5 5 25", "prices: 'claude-opus-5 5 25': allowed is a model's id"),
+            ("prices", "claude-opus-5: 5", "prices: 'claude-opus-5: 5': allowed is a model's id"),
+            ("prices", "a: 1 2\nclaude-opus-5: 5,25", "prices: 'claude-opus-5: 5,25': allowed is a model's id"),
+            ("prices", "claude-opus-5: 5 25 1", "a colon, and two prices such as 5 25"),
+            ("prices", "claude-opus-5: cheap dear", "a colon, and two prices such as 5 25"),
+            ("prices", ": 5 25", "': 5 25': allowed is a model's id"),
+            ("prices", "a: 5 25\na: 5 26", "prices: 'a': two different prices"),
+            ("prices", "claude-opus-5: -1 25", "prices.claude-opus-5=-1.0: allowed is 0 to 10,000 USD"),
+            ("prices", "claude-opus-5: 1 20000", "prices.claude-opus-5=20000.0: allowed is 0 to 10,000 USD"),
+            ("prices", "claude-opus-5: nan inf", "prices.claude-opus-5=nan: allowed is 0 to 10,000 USD"),
+            ("prices", '{"claude-opus-5": 5}', "prices.claude-opus-5=5: allowed is an object of model ids"),
+            ("prices", "{", "prices: this is no JSON object"),
+            ("prices", "x" * 300 + ": 5 25", "allowed is an object of model ids"),
         ],
     )
     def test_bad_values_are_refused_beside_their_field(self, name: str, text: str, words: str) -> None:
@@ -164,6 +182,25 @@ class TestReading:
         layers = Layers(own="team", team={"auto_compact_pct": 500})
         assert 'value="500"' in str(PolicyForm(layers=layers)["auto_compact_pct"])
         assert not filled(layers, auto_compact_pct="500").is_valid()
+
+    def test_a_table_of_prices_is_read_back_as_it_is_written(self) -> None:
+        layers = Layers(own="session", team={"prices": {"mine": [1, 2.5]}}, session={"prices": PRICES})
+        form = PolicyForm(layers=layers)
+        assert str(form["prices"].initial) == "anthropic.x-v1:0: 0.25 1.25\nclaude-opus-5: 5 25"
+        again = filled(layers, prices=str(form["prices"].initial))
+        assert again.is_valid()
+        assert again.changes() == {}
+        [row] = [row for row in figure_rows(layers=layers) if row.name == "prices"]
+        assert "claude-opus-: 5 in, 25 out\n" in row.default
+        assert row.settings[-1].text == "mine: 1 in, 2.5 out"
+        for told in ("claude-opus-: 5 in, 25 out", "mine: 1 in, 2.5 out", "anthropic.x-v1:0: 0.25 in, 1.25 out"):
+            assert told in row.value
+
+    @pytest.mark.parametrize("value", [{"a": 5}, {"a": [5]}, {"a": ["x", None]}, {"a": [1, 2, 3]}, [1], "x"])
+    def test_odd_stored_prices_do_no_harm(self, value: Any) -> None:
+        layers = Layers(own="team", team={"prices": value})
+        assert str(PolicyForm(layers=layers)["prices"])
+        assert list(figure_rows(layers=layers))
 
     def test_values_are_written_for_people(self) -> None:
         assert [shown(one) for one in (13_000, 0.05, True, None, {"a": True, "b": False})] == [

@@ -7,6 +7,7 @@ from django.utils import timezone
 
 from compaction_app import actions
 from compaction_app.models import CompactionRun
+from compaction_app.services.cleanup import run_cleanup
 from sessions_app.models import CompactBoundary, Message, Session
 from sessions_app.services.boundaries import record_imported_boundary
 from sessions_app.transcript.boundary import BoundaryDraft, BoundaryKind
@@ -25,6 +26,10 @@ FIELDS = {
     "tokens_after_exact",
     "summary",
     "summarizer",
+    "model",
+    "prompt_version",
+    "response_id",
+    "usage",
     "instructions",
     "preserved",
     "attachments",
@@ -32,6 +37,7 @@ FIELDS = {
     "cleared_results",
     "clearing",
     "why",
+    "cleanup",
     "created_at",
     "reverted_at",
     "run",
@@ -74,6 +80,24 @@ class TestBoundary:
         row = CompactBoundary.objects.get(run=run)
         CompactBoundary.objects.update(tokens_after_exact=4_321)
         assert api.read(f"boundaries/{row.uuid}/").json()["tokens_after_exact"] == 4_321
+
+    def test_the_call_that_wrote_the_summary_is_shown(self, api: Api, run: CompactionRun) -> None:
+        usage = {"input_tokens": 7, "cache_read_input_tokens": 9_000, "output_tokens": 800}
+        call = {"model": "claude-sonnet-4-5", "prompt_version": "3", "response_id": "msg_1", "usage": usage}
+        CompactBoundary.objects.filter(run=run).update(**call)
+        body = api.read(f"boundaries/{run.boundary.uuid}/").json()  # type: ignore[union-attr]
+        assert {name: body[name] for name in call} == call
+
+    def test_without_a_call_that_is_empty(self, api: Api, run: CompactionRun) -> None:
+        body = api.read(f"boundaries/{run.boundary.uuid}/").json()  # type: ignore[union-attr]
+        assert (body["model"], body["prompt_version"], body["response_id"], body["usage"]) == ("", "", "", None)
+
+    def test_what_was_cleaned_up_is_shown(self, api: Api, run: CompactionRun) -> None:
+        assert run.boundary
+        run_cleanup(boundary=run.boundary)
+        cleanup = api.read(f"boundaries/{run.boundary.uuid}/").json()["cleanup"]
+        assert {"cache", "scope", "why", "held_by"} == set(cleanup["cleared"][0])
+        assert [cache["cache"] for cache in cleanup["kept"]] == ["sent_skill_names"]
 
     def test_an_imported_one_has_no_run(self, api: Api, session: Session) -> None:
         append(session, *turns(2))

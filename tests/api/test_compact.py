@@ -139,7 +139,6 @@ class TestRequest:
                     ("mode", "reactive"),
                     ("summarizer", "extractive"),
                     ("dry_run", True),
-                    ("command", "/compact"),
                 ]
             ),
         ],
@@ -153,3 +152,55 @@ class TestRequest:
 
     def test_instructions_may_be_long(self, api: Api, full: Session, idle_worker: list[Any]) -> None:
         assert api.send(path(full), {"instructions": "重" * 16_384, "wait": 0}).status_code == 202
+
+
+class TestCommand:
+    @pytest.mark.parametrize(
+        ("command", "instructions"),
+        [
+            ("/compact", ""),
+            ("", ""),
+            ("/compact keep the SQL", "keep the SQL"),
+            (" /Compact\nkeep\n the SQL ", "keep\n the SQL"),
+            ("keep the SQL up_to:here", "keep the SQL up_to:here"),
+        ],
+    )
+    def test_it_works(self, api: Api, full: Session, idle_worker: list[Any], command: str, instructions: str) -> None:
+        answer = api.send(path(full), {"command": command})
+        assert answer.status_code == 202
+        assert (answer.json()["instructions"], answer.json()["source"]) == (instructions, "api")
+
+    def test_without_one_instructions_are_as_given(self, api: Api, full: Session, idle_worker: list[Any]) -> None:
+        answer = api.send(path(full), {"command": None, "instructions": "/compact from:x"})
+        assert answer.json()["instructions"] == "/compact from:x"
+
+    @pytest.mark.parametrize("empty", [None, ""])
+    def test_empty_instructions_are_none(
+        self, api: Api, full: Session, idle_worker: list[Any], empty: str | None
+    ) -> None:
+        assert api.send(path(full), {"command": "/compact x", "instructions": empty}).json()["instructions"] == "x"
+
+    @pytest.mark.parametrize(
+        ("body", "expected"),
+        [
+            ({"command": "/compact", "instructions": "x"}, ("invalid", "instructions")),
+            ({"command": "/compact up_to:u1 keep the SQL"}, ("not_supported_yet", "command")),
+            ({"command": "from:u1"}, ("not_supported_yet", "command")),
+            ({"command": "/compact up_to:"}, ("invalid", "command")),
+            ({"command": "/compact up_to:u1 from:u2"}, ("invalid", "command")),
+            ({"command": "x" * 16_385}, ("invalid", "command")),
+            ({"command": "\x00"}, ("null_characters_not_allowed", "command")),
+            ({"command": ["/compact"]}, ("invalid", "command")),
+        ],
+    )
+    def test_what_is_wrong_is_named(
+        self, api: Api, full: Session, idle_worker: list[Any], body: Any, expected: Any
+    ) -> None:
+        answer = api.send(path(full), body)
+        assert (answer.status_code, errors(answer)) == (400, [expected])
+        assert not CompactionRun.objects.exists()
+
+    def test_a_part_is_refused_whatever_the_session_is_like(
+        self, api: Api, session: Session, idle_worker: list[Any]
+    ) -> None:
+        assert errors(api.send(path(session), {"command": "from:u1"})) == [("not_supported_yet", "command")]

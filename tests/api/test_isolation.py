@@ -8,14 +8,14 @@ import pytest
 from django.utils import timezone
 
 from compaction_app import actions
-from compaction_app.models import CompactionRun, CompactionState, Decision, TelemetryEvent
+from compaction_app.models import ClientState, CompactionRun, CompactionState, Decision, Hook, TelemetryEvent
 from sessions_app.models import CompactBoundary, Message, Session
 from tests.api.routes import CALLS, IDS, Route
 from tests.cast import Cast, errors
 from tests.factories import append, make_session, turns
 
 # A route without an id shows the caller's own; here: where it lists.
-LISTS = {"sessions/", "runs/"}
+LISTS = {"sessions/", "runs/", "hooks/"}
 every_call = pytest.mark.parametrize(("route", "method"), CALLS, ids=IDS)
 
 
@@ -27,11 +27,26 @@ def ids(cast: Cast) -> dict[str, Any]:
     run = actions.compact_now(session=session, instructions="", now=timezone.now(), listener=lambda *_: None)
     assert run.boundary
     CompactionState.objects.create(session=session, opened_at=timezone.now(), opened_by="failures")
-    return {"session_id": session.uuid, "run_id": run.uuid, "boundary_id": run.boundary.uuid}
+    hook = actions.create_hook(team=cast.alices_team, event="post_compact", values={"url": "https://example.com/Alice"})
+    return {
+        "session_id": session.uuid,
+        "run_id": run.uuid,
+        "boundary_id": run.boundary.uuid,
+        "hook_id": hook.uuid,
+    }
 
 
 def stored() -> list[list[dict[str, Any]]]:
-    models: tuple[Any, ...] = (Session, Message, CompactBoundary, CompactionRun, CompactionState, Decision)
+    models: tuple[Any, ...] = (
+        Session,
+        Message,
+        CompactBoundary,
+        CompactionRun,
+        CompactionState,
+        Decision,
+        Hook,
+        ClientState,
+    )
     return [list(model.objects.order_by("pk").values()) for model in (*models, TelemetryEvent)]
 
 

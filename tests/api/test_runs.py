@@ -10,7 +10,7 @@ from compaction_app.models import CompactionRun
 from sessions_app.models import Session
 from tests.api.queries import assert_same_count, queries_of
 from tests.cast import Api, Cast, errors
-from tests.factories import append, make_session, turns, user
+from tests.factories import append, make_call, make_session, turns, user
 
 FIELDS = {
     "id",
@@ -29,10 +29,46 @@ FIELDS = {
     "tokens_before",
     "tokens_after",
     "usage",
+    "source",
+    "tokens_streamed",
+    "model",
+    "prompt_version",
+    "response_id",
+    "shared_prefix",
+    "cost_usd",
+    "cost_uncached_usd",
+    "calls",
     "queued_at",
     "started_at",
     "finished_at",
     "duration_seconds",
+}
+
+
+CALL_FIELDS = {
+    "ordinal",
+    "attempt",
+    "way",
+    "model",
+    "prompt_version",
+    "started_at",
+    "seconds",
+    "request_tokens",
+    "request_bytes",
+    "retry",
+    "preflight",
+    "dropped_groups",
+    "remaining_groups",
+    "dropped_tokens",
+    "outcome",
+    "detail",
+    "status",
+    "request_id",
+    "response_id",
+    "stop_reason",
+    "usage",
+    "cost_usd",
+    "cost_uncached_usd",
 }
 
 
@@ -71,6 +107,9 @@ class TestRun:
         assert run["boundary"] == str(succeeded.boundary.uuid)
         assert (run["status"], run["stage"], run["progress"]) == ("succeeded", "done", 1.0)
         assert (run["summarizer"], run["instructions"]) == ("extractive", "mind x")
+        assert (run["source"], run["tokens_streamed"], run["calls"]) == ("command", 0, [])
+        assert (run["model"], run["prompt_version"], run["response_id"]) == ("", "", "")
+        assert (run["shared_prefix"], run["cost_usd"], run["cost_uncached_usd"]) == (None, None, None)
         assert (run["failure_reason"], run["detail"]) == (None, "")
         [attempt] = run["attempts"]
         assert set(attempt) == {"attempt", "started_at", "ended_at", "outcome"}
@@ -119,10 +158,65 @@ class TestRuns:
         assert (answer.status_code, [attr for _, attr in errors(answer)]) == (400, [name])
 
     def test_queries(self, api: Api, cast: Cast, succeeded: CompactionRun) -> None:
-        """key, last use, page, steps."""
+        """key, last use, page, steps, calls."""
+        make_call(succeeded)
         few = queries_of(lambda: api.read("runs/"))
         for _ in range(5):
             session = make_session(cast.alices_team)
             append(session, *turns(10))
-            compact(session)
-        assert_same_count(few, queries_of(lambda: api.read("runs/")), most=4)
+            run = compact(session)
+            make_call(run)
+            make_call(run, ordinal=2)
+        many = queries_of(lambda: api.read("runs/"))
+        assert_same_count(few, many, most=5)
+        assert not [sql for sql in many if '"said"' in sql], "a list does not even read it"
+
+
+class TestCalls:
+    def test_it_works(self, api: Api, succeeded: CompactionRun) -> None:
+        type(succeeded).objects.filter(pk=succeeded.pk).update(
+            cost_usd="0.031250", cost_uncached_usd="0.2", shared_prefix=True, tokens_streamed=900
+        )
+        refused = {
+            "outcome": "no_summary",
+            "detail": "it has no sections",
+            "said": "Sure, I\u2019ll go on",
+            "usage": None,
+        }
+        make_call(succeeded, ordinal=1, retry=1, dropped_groups=4, remaining_groups=16, dropped_tokens=9_000)
+        make_call(succeeded, ordinal=2, way="standalone", cost_usd=None, cost_uncached_usd=None, **refused)
+        run = api.read(f"runs/{succeeded.uuid}/").json()
+        assert (run["cost_usd"], run["cost_uncached_usd"]) == ("0.031250", "0.200000")
+        assert (run["shared_prefix"], run["tokens_streamed"]) == (True, 900)
+        first, second = run["calls"]
+        assert set(first) == {*CALL_FIELDS, "said"}
+        assert (first["ordinal"], first["way"], first["outcome"], first["said"]) == (1, "cached_prefix", "ok", "")
+        assert (first["retry"], first["preflight"], first["dropped_groups"]) == (1, False, 4)
+        assert (first["remaining_groups"], first["dropped_tokens"]) == (16, 9_000)
+        assert first["usage"]["cache_read_input_tokens"] == 95_000
+        assert (first["cost_usd"], first["cost_uncached_usd"]) == ("0.051250", "0.320000")
+        assert (second["way"], second["said"], second["usage"], second["cost_usd"]) == (
+            "standalone",
+            "Sure, I\u2019ll go on",
+            None,
+            None,
+        )
+
+    def test_a_list_does_not_tell_what_was_said(self, api: Api, succeeded: CompactionRun) -> None:
+        make_call(succeeded, said="Sure", outcome="no_summary")
+        [run] = api.read("runs/").json()["results"]
+        [call] = run["calls"]
+        assert set(call) == CALL_FIELDS
+
+    def test_hostile_words_pass_through_unharmed(self, api: Api, failed: CompactionRun) -> None:
+        make_call(failed, said="<script>\x00\u202e", detail="\x1b[2J", outcome="no_summary")
+        [call] = api.read(f"runs/{failed.uuid}/").json()["calls"]
+        assert call["said"].startswith("<script>")
+
+    def test_queries(self, api: Api, succeeded: CompactionRun) -> None:
+        """key, last use, run, steps, calls."""
+        make_call(succeeded)
+        few = queries_of(lambda: api.read(f"runs/{succeeded.uuid}/"))
+        for ordinal in range(2, 9):
+            make_call(succeeded, ordinal=ordinal)
+        assert_same_count(few, queries_of(lambda: api.read(f"runs/{succeeded.uuid}/")), most=5)

@@ -11,6 +11,7 @@ NAMES = (
     "flat_cost",
     "import_sample",
     "compact_sample",
+    "compaction_overhead",
     "estimator",
     "analysis_100k",
     "clearing_cost",

@@ -27,7 +27,7 @@ PAUSE = timedelta(seconds=Policy().catalog_retry_seconds)
 SONNET = "claude-sonnet-4-5"
 
 PROBLEMS = {
-    "400-too-long": ProviderProblem.TOO_LARGE,
+    "400-too-long": ProviderProblem.TOO_LONG,
     "400": ProviderProblem.REFUSED,
     "401": ProviderProblem.CREDENTIALS,
     "403": ProviderProblem.CREDENTIALS,

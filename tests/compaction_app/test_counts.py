@@ -24,6 +24,12 @@ pytestmark = pytest.mark.django_db
 TOOLS = [{"name": "Read", "description": "reads", "input_schema": {"type": "object"}}]
 
 
+@pytest.fixture(autouse=True)
+def no_model_writes(settings: Any) -> None:
+    """The provider counts only; what is compacted here is compacted without it."""
+    settings.COMPACTION_SUMMARIZER = "extractive"
+
+
 def compacted(**values: Any) -> tuple[Session, CompactBoundary]:
     session = make_session(**values)
     append(session, *turns(40))

@@ -14,7 +14,7 @@ from compaction_app.engine.outcome import CompactionRefused, FailureReason, RunE
 from compaction_app.engine.ports import Progress, SummaryRequest, SummaryResult
 from compaction_app.llm import factory
 from compaction_app.models import CompactionRun, RunStatus, TelemetryEvent
-from compaction_app.services import clearing, runs
+from compaction_app.services import clearing, run_ends, runs
 from sessions_app import selectors
 from sessions_app.models import CompactBoundary, Session
 from sessions_app.services.boundaries import StaleView
@@ -135,7 +135,7 @@ class TestFailure:
         def refuse(**_: Any) -> CompactBoundary:
             raise problem
 
-        monkeypatch.setattr(runs, "commit_boundary", refuse)
+        monkeypatch.setattr(run_ends, "commit_boundary", refuse)
         session = cold_session()
         run = run_of(session, "manual")
         assert (run.failure_reason, kinds(session)) == ("no_summary", [])

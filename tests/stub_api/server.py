@@ -1,30 +1,20 @@
-"""The stub's server: reads a request, records it, goes wrong where that was asked for, else asks the route."""
+"""The stub as tests hold it: what it answers, how it goes wrong, what came in."""
 
 from __future__ import annotations
 
-import json
 import threading
 from collections import deque
-from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable, Sequence
 from typing import Any, Self
-from urllib.parse import parse_qsl, unquote, urlsplit
 
-from tests.stub_api.faults import FAULTS, Fault, error_body
-from tests.stub_api.routes import ROUTES, Call, Json, Refusal, State, invalid
+from tests.stub_api.answers import Answer, Block, text_block
+from tests.stub_api.faults import EVERY_FAULT, NO_FAULT, Fault
+from tests.stub_api.record import Recorded
+from tests.stub_api.state import Json, State
+from tests.stub_api.wire import Handler, HttpServer
 
-LONGEST_SILENCE_SECONDS = 30  # a silent answer ends with the server, or after this where nobody stops it
-
-
-@dataclass(frozen=True, slots=True)
-class Recorded:
-    """A request as it came: header names in small letters, `body` as JSON (None where there was none)."""
-
-    method: str
-    path: str
-    query: dict[str, str]
-    headers: dict[str, str]
-    body: Any
+Predicate = Callable[[Any], bool]
+LONGEST_HOLD_SECONDS = 30  # a test that forgets to release ends all the same
 
 
 class StubApi:
@@ -33,10 +23,16 @@ class StubApi:
     def __init__(self, *, models: list[Json] | None = None, port: int = 0, **state: Any) -> None:
         self.state = State(models=list(models or []), **state)
         self.requests: list[Recorded] = []
-        self.always: Fault | None = None
-        self._next: deque[Fault] = deque()
         self.stopping = threading.Event()
-        self._server = _Server(("127.0.0.1", port), _Handler)
+        self._came = threading.Condition()
+        self._open = threading.Event()
+        self._open.set()
+        self._held_after = 0
+        self._always: Fault | None = None
+        self._next: deque[Fault] = deque()
+        self._conditional: list[tuple[Predicate, Fault]] = []
+        self._scripted: deque[Answer] = deque()
+        self._server = HttpServer(("127.0.0.1", port), Handler)
         self._server.stub = self
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
 
@@ -44,16 +40,76 @@ class StubApi:
     def url(self) -> str:
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
+    def say(self, text: str = "", *, stop_reason: str = "end_turn", blocks: Sequence[Block] | None = None) -> None:
+        """The next call of a model is answered so; several stand in line. `blocks`: in place of the text."""
+        given = tuple(blocks) if blocks is not None else (text_block(text),)
+        self.answer(Answer(blocks=given, stop_reason=stop_reason))
+
+    def answer(self, *answers: Answer) -> None:
+        """As `say`, with all that an answer can hold."""
+        self._scripted.extend(answers)
+
     def fail(self, *names: str) -> None:
-        """The next requests meet these faults, one each."""
-        self._next.extend(FAULTS[name] for name in names)
+        """The next requests meet these faults, one each; one of a model's calls waits for such a call."""
+        self._next.extend(EVERY_FAULT[name] for name in names)
 
     def keep_failing(self, name: str | None) -> None:
         """Every request meets this fault from now on; None: no more."""
-        self.always = FAULTS[name] if name else None
+        self._always = EVERY_FAULT[name] if name else None
 
-    def fault(self) -> Fault | None:
-        return self._next.popleft() if self._next else self.always
+    def fail_when(self, predicate: Predicate, name: str) -> None:
+        """Every request whose body is such meets this fault from now on. The body: a dict, or None for a GET."""
+        self._conditional.append((predicate, EVERY_FAULT[name]))
+
+    def hold(self, *, frames: int = 0) -> None:
+        """Calls of a model get no first byte (or nothing after so many frames) until `release`."""
+        self._held_after = frames
+        self._open.clear()
+
+    def release(self) -> None:
+        self._open.set()
+
+    def wait_for(self, *, path: str, count: int = 1, seconds: float = 10) -> list[Recorded]:
+        """The requests of that path once there are `count` of them. Raises TimeoutError."""
+        with self._came:
+            if not self._came.wait_for(lambda: len(self.of(path)) >= count, timeout=seconds):
+                raise TimeoutError(f"{len(self.of(path))} requests of {path} in {seconds} s, not {count}")
+        return self.of(path)
+
+    def of(self, path: str) -> list[Recorded]:
+        return [one for one in self.requests if one.path == path]
+
+    # What the handler asks.
+
+    def record(self, request: Recorded) -> None:
+        with self._came:
+            request.request_id = f"req_stub_{len(self.requests) + 1:08d}"
+            self.requests.append(request)
+            self._came.notify_all()
+
+    def fault_for(self, request: Recorded) -> Fault:
+        """The fault that this request meets, or NO_FAULT. One that was asked for once is used up."""
+        fault = self._fault(request)
+        request.fault = fault.name or None
+        return fault
+
+    def _fault(self, request: Recorded) -> Fault:
+        with self._came:
+            if self._next and _meets(request, self._next[0]):
+                return self._next.popleft()
+        for predicate, fault in self._conditional:
+            if _meets(request, fault) and predicate(request.body):
+                return fault
+        return self._always if self._always and _meets(request, self._always) else NO_FAULT
+
+    def scripted(self) -> Answer | None:
+        with self._came:
+            return self._scripted.popleft() if self._scripted else None
+
+    def wait_at_gate(self, *, frames: int) -> None:
+        """`frames`: how many were sent."""
+        if frames == self._held_after:
+            self._open.wait(LONGEST_HOLD_SECONDS)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -61,86 +117,13 @@ class StubApi:
 
     def __exit__(self, *_: object) -> None:
         self.stopping.set()
+        self.release()
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    stub: StubApi
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away is no news."""
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: _Server
-
-    def do_GET(self) -> None:
-        self._serve()
-
-    def do_POST(self) -> None:
-        self._serve()
-
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
-
-    def _serve(self) -> None:
-        stub, where = self.server.stub, urlsplit(self.path)
-        path, query = unquote(where.path), dict(parse_qsl(where.query, keep_blank_values=True))
-        raw = self.rfile.read(int(self.headers.get("content-length") or 0))
-        try:
-            body = json.loads(raw) if raw else None
-        except ValueError:
-            body = raw
-        headers = {name.lower(): value for name, value in self.headers.items()}
-        stub.requests.append(Recorded(self.command, path, query, headers, body))
-        fault = stub.fault()
-        if fault is None:
-            self._answer(path, query, headers, body)
-        elif fault.silent or fault.hangs_up:
-            if fault.silent:
-                stub.stopping.wait(LONGEST_SILENCE_SECONDS)
-            self.close_connection = True
-        else:
-            self._send(fault.status, fault.body, fault.content_type, fault.headers)
-
-    def _answer(self, path: str, query: dict[str, str], headers: dict[str, str], body: Any) -> None:
-        try:
-            answer = self._route(path, query, headers, body)
-        except Refusal as refusal:
-            self._send(refusal.status, error_body(kind=refusal.kind, message=refusal.message))
-        else:
-            self._send(200, json.dumps(answer).encode())
-
-    def _route(self, path: str, query: dict[str, str], headers: dict[str, str], body: Any) -> Json:
-        if not (headers.get("authorization", "").startswith("Bearer ") or headers.get("x-api-key")):
-            raise Refusal(401, "authentication_error", "a key is required")
-        if not headers.get("anthropic-version"):
-            raise invalid("anthropic-version: header is required")
-        for method, pattern, handler in ROUTES:
-            found = pattern.fullmatch(path)
-            if found is None or method != self.command:
-                continue
-            if method == "POST" and not isinstance(body, dict):
-                raise invalid("the body is not a JSON object")
-            return handler(self.server.stub.state, Call(names=found.groupdict(), query=query, body=body or {}))
-        raise Refusal(404, "not_found_error", f"{self.command} {path}")
-
-    def _send(
-        self,
-        status: int,
-        body: bytes,
-        content_type: str = "application/json",
-        headers: tuple[tuple[str, str], ...] = (),
-    ) -> None:
-        self.send_response(status)
-        self.send_header("content-type", content_type)
-        self.send_header("content-length", str(len(body)))
-        self.send_header("request-id", "req_stub")
-        for name, value in headers:
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(body)
+def _meets(request: Recorded, fault: Fault) -> bool:
+    body = request.body
+    streamed = request.for_message and isinstance(body, dict) and body.get("stream") is True
+    return (request.for_message or not fault.model_only) and (streamed or fault.stream is None)

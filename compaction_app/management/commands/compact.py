@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+import time
 from argparse import ArgumentParser
+from collections.abc import Callable
 from typing import Any
 
 from django.core.management.base import CommandError
@@ -13,6 +15,9 @@ from compaction_app import actions
 from compaction_app.models import CompactionRun, RunStatus
 from sessions_app.management.base import OneLineCommand
 from sessions_app.management.terminal import Bar, find_session, printable
+from sessions_app.models import Session
+
+LOOK_EVERY = 1.0  # seconds; the run's row tells no oftener what a model has written
 
 
 class Command(OneLineCommand):
@@ -20,24 +25,28 @@ class Command(OneLineCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("session", help="the session's id, or its external id")
-        parser.add_argument("instructions", nargs="*", help="what the summary should pay attention to")
+        parser.add_argument(
+            "instructions",
+            nargs="*",
+            help='what the summary should pay attention to; also as it is typed elsewhere: "/compact keep the SQL"',
+        )
+        part = parser.add_mutually_exclusive_group()
+        part.add_argument("--up-to", metavar="UUID", help="keep this message and what follows (a later version)")
+        part.add_argument("--from", metavar="UUID", help="keep what is before this message (a later version)")
 
     def handle(self, *args: Any, **options: Any) -> None:
         session = find_session(options["session"])
         with Bar(total=1, label="compacting", out=sys.stderr) as bar:
-
-            def listen(stage: str, fraction: float) -> None:
-                bar.show(fraction, label=stage)
-
             try:
-                run = actions.compact_now(
-                    session=session,
-                    instructions=" ".join(options["instructions"]),
-                    now=timezone.now(),
-                    listener=listen,
+                run = actions.command_now(
+                    session=session, text=_typed(options), now=timezone.now(), listener=_shown_by(bar, session)
                 )
             except actions.ActiveRun as active:
                 raise CommandError(f"the session has an active run already: {active.run.uuid}") from active
+            except actions.CommandError as wrong:
+                raise CommandError(str(wrong)) from wrong
+            except actions.NotSupportedYet as later:
+                raise CommandError(f"not_supported_yet: {later}") from later
         self._print(run)
 
     def _print(self, run: CompactionRun) -> None:
@@ -47,9 +56,37 @@ class Command(OneLineCommand):
             raise CommandError(f"{run.failure_reason}: {printable(run.detail)}")
         if run.status != RunStatus.SUCCEEDED or run.boundary is None:
             raise CommandError(f"run {run.uuid} is {run.status}; a worker has taken it")
+        if run.model:
+            cost = f", {run.cost_usd:,.4f} USD" if run.cost_usd is not None else ""
+            self.stdout.write(f"summary by {printable(run.boundary.model or run.boundary.summarizer)}{cost}")
         before, after = run.tokens_before or 0, run.tokens_after or 0
         freed = 100 * (before - after) / before if before else 0
         self.stdout.write(
             f"run {run.uuid}: {before:,} -> {after:,} tokens (estimated), {freed:.0f}% freed; "
             f"boundary {run.boundary.uuid}"
         )
+
+
+def _typed(options: dict[str, Any]) -> str:
+    """The words and options as one command. An option's value that is no uuid is refused with the rest."""
+    words = " ".join(options["instructions"])
+    for scope in ("up_to", "from"):
+        if options[scope] is not None:
+            return f"{scope}:{options[scope]} {words}"
+    return words
+
+
+def _shown_by(bar: Bar, session: Session) -> Callable[[str, float], None]:
+    """A listener that draws the bar: the stage, and how much a model has written so far."""
+    written, looked_at = 0, 0.0
+    active = CompactionRun.objects.filter(session=session).active().values_list("tokens_streamed", flat=True)
+
+    def listen(stage: str, fraction: float) -> None:
+        nonlocal written, looked_at
+        if not bar.live:
+            return
+        if time.monotonic() - looked_at >= LOOK_EVERY:
+            written, looked_at = active.first() or 0, time.monotonic()
+        bar.show(fraction, label=f"{stage}, about {written:,} tokens" if written else stage)
+
+    return listen

@@ -1,0 +1,41 @@
+"""The last resort (decision 11): where the provider has failed, the embedded summariser ends an automatic run.
+
+A session that nobody watches must not grow over its window because a provider is down. A person who asks for a
+compaction is told instead, and can choose.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from compaction_app.engine.outcome import PROVIDER_FAILURES
+from compaction_app.engine.past import replace_past
+from compaction_app.engine.values import Situation, Step
+
+
+@dataclass(frozen=True, slots=True)
+class LastResortLink:
+    name: str = "last_resort"
+
+    def takes(self, situation: Situation) -> bool:
+        """Whether there is a failure that it stands in for."""
+        refused = situation.refused
+        return (
+            refused is not None
+            and refused.reason in PROVIDER_FAILURES
+            and situation.policy.last_resort
+            and situation.last_resort is not None
+        )
+
+    def attempt(self, situation: Situation) -> Step:
+        """Propose a boundary that says why no model has written it. Raises CompactionRefused."""
+        refused = situation.refused
+        because = f"{refused.reason.value}: {refused.detail}" if refused else "no model was there"
+        step = replace_past(situation=situation, summarizer=situation.last_resort)
+        if step.draft is None:
+            return step
+        told = f"last resort, without a model, because of {because}"
+        return replace(step, why=f"{step.why}; {told}", draft=replace(step.draft, why=told))
+
+
+LAST_RESORT = LastResortLink()

@@ -1,0 +1,143 @@
+"""What a run finds when it looks at its session: all that the links of the chain may know."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from django.conf import settings
+from django.utils import timezone
+
+from compaction_app import selectors
+from compaction_app.engine.chain import Trail
+from compaction_app.engine.ports import Conversation, Progress, Summarizer
+from compaction_app.engine.values import Situation, Trigger
+from compaction_app.llm.factory import Outside, make_last_resort, make_summarizer
+from compaction_app.models import CompactionRun
+from compaction_app.services import hooks
+from compaction_app.services.calls import RunCalls
+from compaction_app.services.claims import Claim
+from sessions_app import selectors as transcripts
+from sessions_app.catalog import api_name, tokenizer_family
+from sessions_app.models import Session
+from sessions_app.policy import Policy
+from sessions_app.services.accounting import sendable_overhead
+from sessions_app.transcript.messages import Message
+from sessions_app.transcript.view import ContextView
+from sessions_app.transcript.window import window_of
+
+
+@dataclass(slots=True)
+class Attempt:
+    """What the newest try has found and done so far: the session as it was read, and the steps of the chain.
+
+    `head_id`, `newest_id`: the head boundary of the view and the newest boundary of any kind, None where there is none.
+    `summarizer`: one for all tries of a worker, because its deadline is one. `asked`: what the hooks have answered.
+    """
+
+    session: Session
+    view: ContextView | None = None
+    head_id: int | None = None
+    newest_id: int | None = None
+    trail: Trail = field(default_factory=list)
+    summarizer: Summarizer | None = None
+    asked: list[str] = field(default_factory=list)
+
+    def begin_anew(self) -> None:
+        self.view, self.head_id, self.newest_id, self.trail = None, None, None, []
+
+
+def situation_of(*, run: CompactionRun, held: Claim, attempt: Attempt, policy: Policy, progress: Progress) -> Situation:
+    """The situation of `attempt.session` as `attempt.view` shows it."""
+    session, view = attempt.session, attempt.view
+    if view is None:
+        raise ValueError("the view was not read")
+    if attempt.summarizer is None:
+        attempt.summarizer = make_summarizer(name=run.summarizer, outside=_outside(run=run, held=held))
+    # Messages may have arrived between the reading of the session's row and of the view.
+    last_position = max(session.last_position, *(message.position for message in view.messages), 0)
+    limits = transcripts.model_limits(model=session.model)
+    return Situation(
+        view=view,
+        tokens=session.context_tokens,
+        overhead_tokens=sendable_overhead(session=session, policy=policy),
+        last_position=last_position,
+        policy=policy,
+        family=tokenizer_family(session.model),
+        trigger=Trigger(run.trigger),
+        now=timezone.now(),
+        window=window_of(policy=policy, model=limits),
+        last_assistant_at=session.last_assistant_at,
+        ratio=transcripts.estimate_ratio(session=session),
+        shown_ratio=transcripts.shown_ratio(session=session),
+        originals=_originals(session=session, policy=policy, last_position=last_position),
+        on_files=lambda up_to: transcripts.touched_files(
+            session=session, up_to=up_to, most_calls=policy.attached_calls_read
+        ),
+        client_state=selectors.state_value(session=session),
+        summarizer=attempt.summarizer,
+        last_resort=make_last_resort(name=run.summarizer),
+        conversation=_conversation(session=session, view=view, policy=policy),
+        pre_compact=_pre_compact(run=run, attempt=attempt, progress=progress),
+        progress=progress,
+        instructions=run.instructions,
+    )
+
+
+def _outside(*, run: CompactionRun, held: Claim) -> Outside:
+    return Outside(
+        calls=RunCalls(run=run, held=held),
+        override_model=settings.COMPACTION_MODEL,
+        limits_of=lambda model: transcripts.model_limits(model=model),
+        now=timezone.now,
+    )
+
+
+def _originals(*, session: Session, policy: Policy, last_position: int) -> Callable[[int], list[Message]]:
+    @functools.cache
+    def past() -> list[Message]:
+        return transcripts.covered_history(
+            session=session, up_to=last_position, most_messages=policy.summary_source_messages
+        )
+
+    return lambda up_to: [message for message in past() if message.position <= up_to]
+
+
+def _conversation(*, session: Session, view: ContextView, policy: Policy) -> Conversation:
+    """As `prepare/` gives it to the client, so that what the provider holds in its cache is what is sent."""
+    if policy.cache_edits_enabled and any(item.cleared for item in view.items):
+        view = transcripts.context_view(session=session, edits_at_api=True)
+    told_at = session.last_assistant_at
+    cold_after = timedelta(milliseconds=policy.time_based_idle_ms)
+    return Conversation(
+        model=api_name(session.model),
+        system=session.system,
+        tools=session.tools,
+        view=view,
+        limits=transcripts.model_limits(model=session.model),
+        is_warm=told_at is not None and timezone.now() - told_at <= cold_after,
+        overhead_tokens=session.given_overhead_tokens,
+        ratio=transcripts.estimate_ratio(session=session),
+    )
+
+
+def _pre_compact(*, run: CompactionRun, attempt: Attempt, progress: Progress) -> Callable[[], str]:
+    """Asks once for a run, whatever it has to do twice."""
+
+    def ask() -> str:
+        if not attempt.asked:
+            answer = hooks.ask_pre_compact(
+                run=run,
+                session=attempt.session,
+                trigger=run.trigger,
+                tokens=attempt.session.context_tokens,
+                instructions=run.instructions,
+                now=timezone.now(),
+                beat=lambda: progress.report(stage="hooks", fraction=0.08),
+            )
+            attempt.asked.append(answer)
+        return attempt.asked[0]
+
+    return ask

@@ -1,0 +1,104 @@
+"""compact: what is typed is read like everywhere else, and a terminal sees what a model has written so far."""
+
+from __future__ import annotations
+
+import io
+import sys
+from typing import Any
+
+import pytest
+from django.core.management.base import CommandError
+
+from compaction_app.management.commands import compact
+from compaction_app.models import CompactionRun
+from sessions_app.management.terminal import Bar
+from sessions_app.models import Session
+from tests.commands.test_commands import run
+from tests.factories import NOW, append, make_session, turns
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def session(db: None) -> Session:
+    session = make_session()
+    append(session, *turns(40))
+    return session
+
+
+@pytest.mark.parametrize(
+    ("words", "instructions"),
+    [
+        ([], ""),
+        (["/compact"], ""),
+        (["/compact keep the SQL"], "keep the SQL"),
+        (["/compact", "keep", "the SQL"], "keep the SQL"),
+        (["keep", "the", "SQL"], "keep the SQL"),
+        (["keep", "up_to:here"], "keep up_to:here"),
+    ],
+)
+def test_words_are_one_command(session: Session, words: list[str], instructions: str) -> None:
+    run("compact", str(session.uuid), *words)
+    done = CompactionRun.objects.get(session=session)
+    assert (done.status, done.instructions, done.source) == ("succeeded", instructions, "command")
+
+
+@pytest.mark.parametrize(
+    ("args", "line"),
+    [
+        (["/compact", "up_to:u1"], "not_supported_yet: .*up_to:"),
+        (["from:u1", "keep"], "not_supported_yet: .*from:"),
+        (["--up-to", "u1"], "not_supported_yet: .*up_to:"),
+        (["keep", "--from", "u1"], "not_supported_yet: .*from:"),
+        (["--from", ""], "uuid is missing"),
+        (["up_to:u2", "--from", "u1"], "two scopes"),
+        (["--from", "u1", "--up-to", "u2"], "not allowed with"),
+        (["/compact up_to:"], "uuid is missing"),
+        (["x" * 16_385], "longer than 16,384"),
+        (["caf\udce9"], "can not be stored"),
+    ],
+)
+def test_what_is_refused_is_one_line(session: Session, args: list[str], line: str) -> None:
+    with pytest.raises(CommandError, match=line) as error:
+        run("compact", str(session.uuid), *args)
+    assert "\n" not in str(error.value)
+    assert not CompactionRun.objects.exists()
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+class TestProgress:
+    def listener(self, session: Session, out: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> Any:
+        monkeypatch.setattr("sessions_app.management.terminal.REDRAW_SECONDS", 0)
+        return compact._shown_by(Bar(total=1, label="compacting", out=out), session)
+
+    def test_tells_stage_and_tokens(self, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+        written = CompactionRun.objects.create(session=session, trigger="manual", queued_at=NOW)
+        out = Terminal()
+        listen = self.listener(session, out, monkeypatch)
+        monkeypatch.setattr(compact, "LOOK_EVERY", 0)
+        listen("reading", 0.02)
+        assert "tokens" not in out.getvalue()
+        CompactionRun.objects.filter(pk=written.pk).update(tokens_streamed=1_234)
+        listen("summarizing", 0.4)
+        assert "summarizing, about 1,234 tokens [" in out.getvalue()
+        assert " 40%" in out.getvalue()
+
+    def test_asks_for_nothing_where_nobody_looks(
+        self, session: Session, monkeypatch: pytest.MonkeyPatch, django_assert_num_queries: Any
+    ) -> None:
+        out = io.StringIO()
+        listen = self.listener(session, out, monkeypatch)
+        with django_assert_num_queries(0):
+            listen("summarizing", 0.4)
+        assert out.getvalue() == ""
+
+    def test_a_whole_run_on_a_terminal(self, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+        shown = Terminal()
+        monkeypatch.setattr(sys, "stderr", shown)
+        monkeypatch.setattr("sessions_app.management.terminal.REDRAW_SECONDS", 0)
+        run("compact", str(session.uuid))
+        assert "reading [" in shown.getvalue()
