@@ -227,15 +227,19 @@ def covered_history(*, session: Session, up_to: int, most_messages: int) -> list
 
 def touched_files(*, session: Session, up_to: int, most_calls: int) -> list[values.Message]:
     """Messages on the live path at positions 1..up_to that hold the newest `most_calls` calls on files and of skills,
-    the last plan that was put to the person, and their results; oldest first.
+    the last plan that was put to the person, their results, and the texts of skills; oldest first.
 
-    One index look-up a tool, and at most two rows a call, whatever the history's length. Where the newest calls were
+    One index look-up a tool, and at most three rows a call, whatever the history's length. Where the newest calls were
     left behind by a rewind, fewer are found.
     """
     names = sorted(FILE_TOOLS | {SKILL_TOOL})
-    places = [place for name in names for place in _calls_of(session, name, up_to)[:most_calls]]
-    places = sorted(places, reverse=True)[:most_calls] + list(_calls_of(session, PLAN_TOOL, up_to)[:1])
-    positions = {position for place in places for position in place if position and position <= up_to}
+    calls = [(*place, name) for name in names for place in _calls_of(session, name, up_to)[:most_calls]]
+    calls = sorted(calls, reverse=True)[:most_calls]
+    calls += [(*place, PLAN_TOOL) for place in _calls_of(session, PLAN_TOOL, up_to)[:1]]
+    wanted = {position for use, result, _ in calls for position in (use, result)}
+    # A skill's text comes in the entry behind its result.
+    wanted |= {result + 1 for _, result, name in calls if name == SKILL_TOOL and result}
+    positions = {position for position in wanted if 0 < position <= up_to}
     live = Message.objects.filter(
         session=session,
         position__in=positions,

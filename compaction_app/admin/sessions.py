@@ -245,9 +245,9 @@ class SessionAdmin(ReadOnlyModelAdmin):
     def _compact(self, request: HttpRequest, session: Session, instructions: str) -> str:
         """Ask for the compaction and say what came of it; the address of the run."""
         try:
-            run = actions.request_compaction(
+            run = actions.request_command(
                 session=session,
-                instructions=instructions,
+                text=instructions,
                 now=timezone.now(),
                 requested_by=request.user,
                 source=CompactionRun.Source.ADMIN,
@@ -257,6 +257,9 @@ class SessionAdmin(ReadOnlyModelAdmin):
             return cells.run_url(active.run.pk)
         except actions.NothingToCompact as nothing:
             messages.info(request, f"Nothing to compact: {nothing}")
+            return cells.session_url(session.pk)
+        except (actions.CommandError, actions.NotSupportedYet) as refused:
+            messages.error(request, f"Nothing was asked for: {refused}")
             return cells.session_url(session.pk)
         messages.success(request, "Compaction queued. This page follows it.")
         return cells.run_url(run.pk)

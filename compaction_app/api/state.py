@@ -150,10 +150,14 @@ class Entries(serializers.ListField):
     """A list of these; `key`: what no two of them share."""
 
     def __init__(self, *, key: str = "", **options: Any) -> None:
-        self.key = key
+        self.key, self.most = key, options["max_length"]
         super().__init__(**{"required": False, "allow_null": True, **options})
 
     def to_internal_value(self, data: Any) -> Any:
+        if isinstance(data, list) and len(data) > self.most:
+            # Before each entry is looked at: an answer must not tell what is wrong with a million of them.
+            message = f"At most {self.most:,} entries are allowed."
+            raise serializers.ValidationError(message, code="max_length")
         entries = super().to_internal_value(data)
         seen: set[str] = set()
         for number, entry in enumerate(entries if self.key else ()):
@@ -238,8 +242,8 @@ class StateView(ApiView):
     )
     def put(self, request: Request, session_id: UUID) -> Response:
         session = self.session(session_id)
+        if len(json.dumps(request.data, ensure_ascii=False).encode("utf-8", "surrogatepass")) > MOST_BYTES:
+            raise BodyTooLarge(f"The state is larger than {MOST_BYTES:,} bytes.")
         self.body(NewState)
         given = dict(request.data)
-        if len(json.dumps(given)) > MOST_BYTES:
-            raise BodyTooLarge(f"The state is larger than {MOST_BYTES:,} bytes.")
         return Response(_shown(actions.put_state(session=session, state=given, now=timezone.now())))

@@ -62,6 +62,12 @@ class Message(models.Model):
         indexes = [
             # What the human asked for, in order: the summariser and the history page's "prompts only".
             models.Index(fields=["session", "position"], name="message_prompts", condition=models.Q(is_prompt=True)),
+            # What was left behind since a moment: a boundary's commit asks, and its cost must not follow the history.
+            models.Index(
+                fields=["session", "left_path_at"],
+                name="message_left_path",
+                condition=models.Q(left_path_at__isnull=False),
+            ),
         ]
 
     def __str__(self) -> str:

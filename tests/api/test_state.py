@@ -126,6 +126,17 @@ class TestWhatIsRefused:
         assert (answer.status_code, errors(answer)) == (413, [("body_too_large", None)])
         assert not ClientState.objects.exists()
 
+    def test_its_size_is_counted_in_bytes_of_utf_8(
+        self, api: Api, session: Session, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(state_api, "MOST_BYTES", 1_000)
+        assert put(api, session, {"plan": "字" * 300}).status_code == 200
+        assert put(api, session, {"plan": "字" * 340}).status_code == 413
+
+    def test_of_an_endless_list_not_every_entry_is_told(self, api: Api, session: Session) -> None:
+        answer = put(api, session, {"tools": [7] * 100_000, "files": [7] * 100_000})
+        assert sorted(errors(answer)) == [("max_length", "files"), ("max_length", "tools")]
+
     def test_errors_do_not_quote_what_was_given(self, api: Api, session: Session) -> None:
         secret = {"path": "/a", "content": ["hunter2"]}
         assert b"hunter2" not in put(api, session, {"files": [secret]}).content

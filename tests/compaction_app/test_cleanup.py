@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from compaction_app import actions
 from compaction_app.engine.cleanup import CacheName
 from compaction_app.services import cleanup
 from compaction_app.services.cleanup import run_cleanup
@@ -113,6 +114,23 @@ class TestRunCleanup:
         )
         assert run_cleanup(boundary=boundary) == {}
         assert CompactBoundary.objects.get(pk=boundary.pk).cleanup is None
+
+
+class TestAfterARun:
+    def test_the_boundary_of_a_run_tells_its_cleanup(self, django_capture_on_commit_callbacks: Any) -> None:
+        session = make_session()
+        append(session, *turns(40))
+        with django_capture_on_commit_callbacks(execute=True):
+            run = actions.compact_now(session=session, instructions="", now=NOW, listener=lambda *_: None)
+        told = CompactBoundary.objects.get(run=run).cleanup
+        assert names(told["kept"]) == {"sent_skill_names"}
+        assert {entry["held_by"] for entry in told["cleared"]} == {"service", "client"}
+
+    def test_before_the_commit_nothing_is_cleared(self) -> None:
+        session = make_session()
+        append(session, *turns(40))
+        run = actions.compact_now(session=session, instructions="", now=NOW, listener=lambda *_: None)
+        assert CompactBoundary.objects.get(run=run).cleanup is None
 
 
 class TestOwnCaches:

@@ -47,6 +47,13 @@ class TestWhatIsFound:
         assert positions(session, most_calls=3) == [9, 10, 11, 12, 13, 14]
         assert positions(session) == [1, 2, 3, 4, *range(7, 15)]
 
+    def test_a_skills_text_comes_behind_its_result(self) -> None:
+        session = make_session()
+        call(session, "s", "Skill", skill="deploy")
+        append(session, user("Base directory for this skill: /s"), user("more"))
+        assert positions(session) == [1, 2, 3]
+        assert positions(session, up_to=2) == [1, 2]
+
     def test_the_last_plan_however_long_ago(self) -> None:
         session = make_session()
         call(session, "p1", "ExitPlanMode", plan="old")

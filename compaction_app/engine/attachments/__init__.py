@@ -33,19 +33,27 @@ def restore_attachments(
 ) -> tuple[AttachmentValue, ...]:
     """What to restore, in the order in which it is shown: plan mode, plan, files, skills, deltas.
 
-    `history`: messages before the kept `tail`, oldest first; they may have gaps. `state`: as of the boundary; None
-    where the client has told nothing. `room_tokens`: most that all attachments together may take.
+    `history`: messages before the kept `tail`, oldest first; they may have gaps. `tail`: all that stays verbatim, so an
+    older round that waits for a person too; it may be in the history as well. `state`: as of the boundary; None where
+    the client has told nothing. `room_tokens`: most that all attachments together may take.
     """
     calls = calls_of(history=history, tail=tail)
-    found = _found(calls=calls, tail=tail, state=state or StateValue(), policy=policy, purse=Purse(room_tokens, family))
-    return tuple(found)
+    purse = Purse(room_tokens, family)
+    state = state or StateValue()
+    return tuple(_found(calls=calls, history=history, tail=tail, state=state, policy=policy, purse=purse))
 
 
 def _found(
-    *, calls: Sequence[Call], tail: Sequence[Message], state: StateValue, policy: Policy, purse: Purse
+    *,
+    calls: Sequence[Call],
+    history: Sequence[Message],
+    tail: Sequence[Message],
+    state: StateValue,
+    policy: Policy,
+    purse: Purse,
 ) -> Iterator[AttachmentValue]:
     yield from plan_mode_attachment(state=state, purse=purse)
     yield from plan_attachment(calls=calls, state=state, policy=policy, purse=purse)
     yield from file_attachments(calls=calls, state=state, policy=policy, purse=purse)
-    yield from skill_attachments(calls=calls, tail=tail, state=state, policy=policy, purse=purse)
+    yield from skill_attachments(calls=calls, history=history, tail=tail, state=state, policy=policy, purse=purse)
     yield from delta_attachments(calls=calls, tail=tail, state=state, policy=policy, purse=purse)

@@ -24,13 +24,14 @@ REMINDER = "<system-reminder>"  # Claude Code's tag around what it tells the mod
 class Call:
     """One tool call. `result`: None where none is known. `in_tail`: the call stands in the kept tail.
 
-    `result_in_tail`: what answered it does.
+    `result_position`: 0 where there is no result; `result_in_tail`: what answered it stands in the tail.
     """
 
     name: str
     position: int
     arguments: Mapping[str, Any]
     result: ContentBlock | None = None
+    result_position: int = 0
     in_tail: bool = False
     result_in_tail: bool = False
 
@@ -57,19 +58,21 @@ class Call:
 
 
 def calls_of(*, history: Sequence[Message], tail: Sequence[Message]) -> list[Call]:
-    """All calls in their order, each with its result.
+    """All calls in their order, each with its result. What is in both parts counts as of the tail.
 
     An id may be used again, and a result may stand before its use: a use takes the next result of its id, else the
     last one before it.
     """
+    of_tail = {message.position for message in tail}
+    messages = [*(message for message in history if message.position not in of_tail), *tail]
+    messages.sort(key=lambda message: message.position)
     results: dict[str, list[tuple[int, ContentBlock]]] = {}
-    for message in (*history, *tail):
+    for message in messages:
         if message.role == Role.USER:
             for block in tool_results(message.content):
                 results.setdefault(block["tool_use_id"], []).append((message.position, block))
-    tail_from = tail[0].position if tail else float("inf")
     found = []
-    for message in (*history, *tail):
+    for message in messages:
         for block in tool_uses(message.content) if message.role == Role.ASSISTANT else ():
             at, result = _take(results.get(block["id"], []), after=message.position)
             found.append(
@@ -78,8 +81,9 @@ def calls_of(*, history: Sequence[Message], tail: Sequence[Message]) -> list[Cal
                     position=message.position,
                     arguments=block["input"] if isinstance(block.get("input"), Mapping) else {},
                     result=result,
-                    in_tail=message.position >= tail_from,
-                    result_in_tail=at >= tail_from,
+                    result_position=at,
+                    in_tail=message.position in of_tail,
+                    result_in_tail=at in of_tail,
                 )
             )
     return found

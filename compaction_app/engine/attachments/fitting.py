@@ -17,7 +17,8 @@ MOST_CHARACTERS_A_TOKEN = 40
 LONGEST_NAME = 300  # characters of a path or a name in a label; the payload has it whole
 # Tags by which clients tell a model what no person typed (Claude Code's); quoted content must not bring its own.
 _TAG = re.compile(
-    r"<(?=\s*/?\s*(?:system-reminder|system|command-[a-z]+|local-command-[a-z]+|bash-[a-z]+|task-notification)\b)",
+    # Possessive, so that a long run of blanks is looked at once: content is hostile.
+    r"<(?=\s*+(?:/\s*+)?(?:system-reminder|system|command-[a-z]+|local-command-[a-z]+|bash-[a-z]+|task-notification)\b)",
     re.IGNORECASE,
 )
 _BARS = re.compile(r"`{3,}")

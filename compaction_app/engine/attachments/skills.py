@@ -10,15 +10,27 @@ from compaction_app.engine.client_state import Skill, StateValue
 from sessions_app.policy import Policy
 from sessions_app.transcript.boundary import AttachmentValue
 from sessions_app.transcript.file_tools import SKILL_TOOL
-from sessions_app.transcript.messages import Message
+from sessions_app.transcript.messages import Message, Role, text_of
+
+# How Claude Code begins the message in which it gives a skill's text, right behind the result of the call.
+OPENING = "Base directory for this skill:"
 
 
 def skill_attachments(
-    *, calls: Sequence[Call], tail: Sequence[Message], state: StateValue, policy: Policy, purse: Purse
+    *,
+    calls: Sequence[Call],
+    history: Sequence[Message],
+    tail: Sequence[Message],
+    state: StateValue,
+    policy: Policy,
+    purse: Purse,
 ) -> Iterator[AttachmentValue]:
     """Within the budgets of one skill and of all; the one that was used last first."""
     room, told = policy.attached_skills_tokens, told_in(tail)
-    skills = [s for s in _recent(calls=calls, skills=state.skills) if s.content.strip() not in ("", *_shown(told, s))]
+    used = [call for call in calls if call.name == SKILL_TOOL]
+    known = {skill.name: skill for skill in (*_of_history(used=used, history=history), *state.skills)}
+    recent = _recent(used=used, skills=list(known.values()))
+    skills = [skill for skill in recent if skill.content.strip() not in ("", *_shown(told, skill))]
     for skill in skills[: policy.attached_skills]:
         value = fit_lines(
             kind="skill",
@@ -40,7 +52,21 @@ def _shown(told: str, skill: Skill) -> tuple[str, ...]:
     return (content,) if content in told else ()
 
 
-def _recent(*, calls: Sequence[Call], skills: Sequence[Skill]) -> list[Skill]:
+def _of_history(*, used: Sequence[Call], history: Sequence[Message]) -> Iterator[Skill]:
+    """Those whose text the history shows, the one that was used last last."""
+    behind = {call.result_position + 1: _name(call) for call in used if call.succeeded}
+    for message in history:
+        if message.position in behind and message.is_meta and message.role == Role.USER:
+            text = text_of(message.content)
+            if text.startswith(OPENING):
+                yield Skill(behind[message.position], text)
+
+
+def _recent(*, used: Sequence[Call], skills: Sequence[Skill]) -> list[Skill]:
     """By their last call; those without a known call keep the client's order, behind these."""
-    used = {call.argument("skill", "command", "name"): call.position for call in calls if call.name == SKILL_TOOL}
-    return sorted(skills, key=lambda skill: -used.get(skill.name, 0))
+    at = {_name(call): call.position for call in used}
+    return sorted(skills, key=lambda skill: -at.get(skill.name, 0))
+
+
+def _name(call: Call) -> str:
+    return call.argument("skill", "command", "name")

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 OK = "ok"
+STOPPED = "stopped"  # the run was cancelled, or taken away, while it waited
 
 
 class Way(StrEnum):
@@ -47,7 +48,7 @@ class PromptCut:
 
 @dataclass(frozen=True, slots=True)
 class CallRecord:
-    """One request and its end. `outcome`: OK, a FailureReason, or a ProviderProblem; `detail`: the same in words.
+    """One request and its end. `outcome`: OK, STOPPED, a FailureReason, or a ProviderProblem; `detail`: in words.
 
     `cut`: None where the request was whole; `is_new_cut`: made for this call. Costs in USD by the policy's price table,
     with and without any cache; None for a model that has no price. `said`: what the model said where that was not taken

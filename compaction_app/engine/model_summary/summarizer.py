@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from compaction_app.engine.model_summary.calls import OK, CallBook, CallRecord, PromptCut, Way
+from compaction_app.engine.model_summary.calls import OK, STOPPED, CallBook, CallRecord, PromptCut, Way
 from compaction_app.engine.model_summary.cost import cost_of, total_usage
 from compaction_app.engine.model_summary.problems import ADVICE, TOO_LONG, TRANSIENT
 from compaction_app.engine.model_summary.prompt import PROMPT_VERSION
@@ -182,7 +182,7 @@ class _Asking:
             entry.close(outcome=error.problem.value, detail=str(error), error=error)
             raise
         except BaseException as stopped:
-            entry.close(outcome="stopped", detail=type(stopped).__name__)
+            entry.close(outcome=STOPPED, detail=type(stopped).__name__)
             raise
         if completion.stop_reason == WINDOW_EXCEEDED:
             problem, overflow = ProviderProblem.TOO_LONG, Overflow(kind=OverflowKind.TOKENS)

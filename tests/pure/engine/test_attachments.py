@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from time import perf_counter
 from typing import Any
 
 import pytest
@@ -213,6 +214,16 @@ class TestPlan:
         talk = call(Talk().u("go"), "p", "ExitPlanMode", plan=PLAN)
         assert (restore(talk, tail=2), restore(talk, tail=2, plan=PLAN)) == ((), ())
 
+    @pytest.mark.parametrize("told", [StateValue(), StateValue(plan=PLAN)])
+    def test_one_that_waits_in_a_round_kept_apart_is_not_repeated(self, told: StateValue) -> None:
+        talk = call(Talk().u("go"), "r", "Read", BODY, file_path="/a").a(use("p", "ExitPlanMode", plan=PLAN))
+        call(talk, "e", "Edit", file_path="/a").u("and now")
+        kept = [talk.messages[3], talk.messages[-1]]
+        found = restore_attachments(
+            history=talk.messages[:-1], tail=kept, state=told, policy=Policy(), family=FAMILY, room_tokens=90_000
+        )
+        assert [(value.kind, value.payload["edits_since"]) for value in found] == [("file", 1)]
+
 
 class TestPlanMode:
     def test_only_as_the_client_tells_of_now(self) -> None:
@@ -232,6 +243,27 @@ class TestSkills:
         [found] = restore(skills=[{"name": "deploy", "content": BODY}])
         assert "no reason to run it again" in found.text
         assert "not a request" in attachment_content(text=found.text)
+
+    def used(self, name: str, answer: str, *, is_meta: bool = True) -> Talk:
+        return call(Talk().u("go"), "s", "Skill", "Launching", skill=name).u(answer, is_meta=is_meta)
+
+    def test_the_history_tells_its_text_where_the_client_does_not(self) -> None:
+        [found] = restore(self.used("deploy", f"Base directory for this skill: /s\n\n{BODY}"))
+        assert (found.payload["name"], CODE in found.text) == ("deploy", True)
+        assert "no reason to run it again" in found.text
+
+    def test_the_clients_text_comes_before_the_historys(self) -> None:
+        talk = self.used("deploy", f"Base directory for this skill: /s\n\n{BODY}")
+        [found] = restore(talk, skills=[{"name": "deploy", "content": "new\n" * 300}])
+        assert ("new" in found.text, CODE in found.text) == (True, False)
+
+    def test_what_a_person_types_is_no_skill(self) -> None:
+        assert restore(self.used("deploy", f"Base directory for this skill: /s\n\n{BODY}", is_meta=False)) == ()
+        assert restore(self.used("deploy", f"Something else\n{BODY}")) == ()
+
+    def test_its_text_in_the_tail_is_not_repeated(self) -> None:
+        talk = self.used("deploy", f"Base directory for this skill: /s\n\n{BODY}")
+        assert restore(talk, tail=1) == ()
 
     def test_one_that_the_tail_holds_is_not_repeated(self) -> None:
         talk = Talk().u("go").u(f"Base directory: /s\n\n{BODY}", is_meta=True)
@@ -309,6 +341,15 @@ class TestHostileContent:
         assert "<system-reminder" not in label
         assert "\u202e" not in label
         assert found.payload["path"] == odd
+
+    @pytest.mark.parametrize(
+        "unit", ["<" + " " * 100_000, "</" + " " * 100_000, "< / ", "<", "`", " ", "\n", "\u200b", "var a=b+c;"]
+    )
+    def test_its_cost_grows_no_faster_than_its_length(self, unit: str) -> None:
+        body = unit * max(100_000 // len(unit), 1)
+        began = perf_counter()
+        restore(files=[{"path": "/a", "content": body}], plan=body, tools=[{"name": "t", "description": body}])
+        assert perf_counter() - began < 5, "each takes hundredths of a second"
 
     @pytest.mark.parametrize("content", ["\x00" + BODY, "\ud800" + BODY, "\r\n" * 900, "\u200b" * 9_000, "字" * 9_000])
     def test_odd_text_raises_nothing(self, content: str) -> None:
