@@ -123,7 +123,7 @@ def _compact(*, situation: Situation, segment: Segment, budget: int, summarizer:
     standing = situation.overhead_tokens + kept + segment.preserved_tokens + summary_tokens
     attachments = restore_attachments(
         history=_touched(situation=situation, segment=segment, history=request.history),
-        tail=segment.tail,
+        tail=(*segment.preserved_messages, *segment.tail),
         state=situation.client_state,
         policy=policy,
         family=family,

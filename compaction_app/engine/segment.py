@@ -23,9 +23,13 @@ class Segment:
     preserved: PreservedSegment | None = None
 
     @property
-    def preserved_tokens(self) -> int:
+    def preserved_messages(self) -> tuple[Message, ...]:
         span = self.preserved
-        return sum(m.tokens for m in self.compacted if span and span.first <= m.position <= span.last)
+        return tuple(m for m in self.compacted if span and span.first <= m.position <= span.last)
+
+    @property
+    def preserved_tokens(self) -> int:
+        return sum(message.tokens for message in self.preserved_messages)
 
 
 def whole_segment(*, messages: Sequence[Message], tail_tokens: int, waiting_tokens: int) -> Segment | None:

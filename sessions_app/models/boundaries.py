@@ -52,7 +52,7 @@ class CompactBoundary(models.Model):
     prompt_version = models.CharField(max_length=20, blank=True)
     response_id = models.CharField(max_length=128, blank=True)
     usage = ExactJSONField(null=True, blank=True, help_text="of all calls that led to the summary")
-    # {"cleared": [{"cache", "scope", "why"}], "kept": [the same]}: what was reset after the commit (S14).
+    # {"cleared": [{"cache", "scope", "why", "held_by"}], "kept": [the same], "failed": [the same, where any]} (S14).
     cleanup = ExactJSONField(null=True, blank=True)
     preserved_first = models.PositiveIntegerField(null=True, blank=True)
     preserved_last = models.PositiveIntegerField(null=True, blank=True)
