@@ -130,12 +130,13 @@ def _provider_failure(trail: Trail) -> str | None:
 
 
 def _spent_values(*, used: Spent, boundary: CompactBoundary | None = None) -> dict[str, Any]:
+    """Model and prompt: of what has written the boundary (none, where the embedded one did), else of the last call."""
     return {
         "usage": used.usage,
         "cost_usd": used.cost_usd,
         "cost_uncached_usd": used.cost_uncached_usd,
-        "model": (boundary.model if boundary else "") or used.model,
-        "prompt_version": (boundary.prompt_version if boundary else "") or used.prompt_version,
+        "model": boundary.model if boundary else used.model,
+        "prompt_version": boundary.prompt_version if boundary else used.prompt_version,
     }
 
 
