@@ -3,6 +3,8 @@ PY ?= python3
 PORT ?= 8000
 VENV := .venv
 BIN := $(VENV)/bin
+# The tests on all cores; CORES= runs them in one process, for a debugger.
+CORES ?= --numprocesses=auto --dist=worksteal
 
 .DEFAULT_GOAL := help
 .PHONY: help run serve test suite check fix bench lock clean
@@ -20,10 +22,10 @@ test: $(VENV)/.ready-dev ## run every check and test
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest $(CORES) $(ARGS)
 
 suite: $(VENV)/.ready-dev ## the tests alone; ARGS="tests/api -k append" chooses
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest $(CORES) $(ARGS)
 
 check: $(VENV)/.ready-dev ## the checks alone: lint, format, types, import contracts, migrations
 	$(BIN)/ruff check .

@@ -14,18 +14,29 @@ from compaction_app.engine.breaker import BreakerState, OpenedBy, as_told, retry
 from compaction_app.engine.client_state import StateValue
 from compaction_app.engine.decision import Facts, elsewhere, hindrance
 from compaction_app.engine.relief import ReliefReader
-from compaction_app.models import ClientState, CompactionRun, CompactionState, Decision, Hook, HookDelivery, ModelCall
+from compaction_app.engine.values import MemoryValue
+from compaction_app.models import (
+    ClientState,
+    CompactionRun,
+    CompactionState,
+    Decision,
+    Hook,
+    HookDelivery,
+    ModelCall,
+    SessionMemory,
+)
 from compaction_app.models.decisions import DecisionQuerySet
 from compaction_app.models.runs import RunQuerySet
 from sessions_app import selectors as transcripts
 from sessions_app.catalog import TokenizerFamily, WindowSource, tokenizer_family
 from sessions_app.figures import Tables, bounds
-from sessions_app.models import CompactBoundary, Session, Team
+from sessions_app.models import CompactBoundary, Message, Session, Team
 from sessions_app.models.boundaries import BoundaryQuerySet
 from sessions_app.models.sessions import SessionQuerySet
 from sessions_app.policy import FIGURES, ResolvedPolicy
 from sessions_app.transcript import edits
 from sessions_app.transcript.analysis import ContextAnalyzer
+from sessions_app.transcript.diff import ContextDiff, diff_views
 from sessions_app.transcript.request import MessagesRequest, build_request
 from sessions_app.transcript.tokens import estimate_json
 from sessions_app.transcript.view import ContextView
@@ -215,7 +226,8 @@ def _as_json(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What to send to the model: API-valid. `boundary`: the id of the boundary that it starts from."""
+    """What to send to the model: API-valid. `boundary`: the id of the boundary that it starts from; `betas`: names that
+    the request must carry."""
 
     system: Any
     tools: Any
@@ -223,6 +235,7 @@ class Context:
     tokens: int
     boundary: str | None
     cleared_tool_results: int
+    betas: tuple[str, ...] = ()
 
 
 def context(*, session: Session, at: str | None = None) -> Context:
@@ -247,6 +260,7 @@ def _context(*, request: MessagesRequest, view: ContextView, tokens: int) -> Con
         tokens=tokens,
         boundary=view.boundary.id if view.boundary else None,
         cleared_tool_results=request.cleared_tool_results,
+        betas=request.betas,
     )
 
 
@@ -277,7 +291,7 @@ def prepared_context(*, session: Session, view: ContextView | None = None) -> Pr
         context=_context(request=request, view=view, tokens=session.context_tokens),
         context_management=managed,
         cache_edits=edits.cache_edits(edited=request.edited) if by_cache_edits else {},
-        betas=(edits.CONTEXT_MANAGEMENT_BETA,) if managed else (),
+        betas=(*request.betas, *((edits.CONTEXT_MANAGEMENT_BETA,) if managed else ())),
     )
 
 
@@ -290,6 +304,26 @@ def state_value(*, session: Session) -> StateValue:
     """The same as a compaction takes it, with the names of the tools that the request declares. One query."""
     row = client_state(session=session)
     return StateValue.from_json(row.state if row else None, declared=session.tools)
+
+
+def memory(*, session: Session) -> SessionMemory | None:
+    """The session's memory document; None where it has none. One query."""
+    return SessionMemory.objects.filter(session=session).first()
+
+
+def memory_value(*, session: Session) -> MemoryValue | None:
+    """The same as a compaction takes it. Two queries at most."""
+    row = memory(session=session)
+    if row is None:
+        return None
+    live = Message.objects.filter(session=session, position=row.covers_position, left_path_at__isnull=True)
+    return MemoryValue(
+        content=row.content,
+        covers_to=row.covers_position,
+        is_live=live.exists(),
+        source=row.source,
+        generation=row.generation,
+    )
 
 
 def analysis(*, session: Session, now: datetime) -> Report:
@@ -352,9 +386,18 @@ def boundaries_of(*, team: Team) -> BoundaryQuerySet:
     """The team's boundaries with session, run and attachments: two queries, whatever their number."""
     return (
         CompactBoundary.objects.for_team(team)
-        .select_related("session", "run")
-        .defer(*(f"session__{name}" for name in _LARGE))
+        .select_related("session", "run", "restores")
+        .defer(*(f"session__{name}" for name in _LARGE), "restores__summary")
         .prefetch_related("attachments")
+    )
+
+
+def boundary_diff(*, boundary: CompactBoundary) -> ContextDiff:
+    """What the boundary changed in the context. Reads what was shown before and after it."""
+    session, uuid = boundary.session, str(boundary.uuid)
+    return diff_views(
+        before=transcripts.context_view_before(session=session, boundary_uuid=uuid),
+        after=transcripts.context_view_at(session=session, boundary_uuid=uuid),
     )
 
 

@@ -9,11 +9,12 @@ from typing import Any
 
 from celery import shared_task
 from django.conf import settings
+from django.db import transaction
 from django.utils import timezone
 from kombu.exceptions import OperationalError
 
 from compaction_app.models import CompactionRun
-from compaction_app.services import catalog, counts, decisions, hooks, runs
+from compaction_app.services import catalog, counts, decisions, hooks, memory, runs
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +50,25 @@ def count_exact_tokens(*, boundary_id: int, **_: Any) -> None:
 def deliver_hook(*, delivery_id: int, **_: Any) -> None:
     """Try once to send an event to a hook, where that is due."""
     hooks.deliver(delivery_id=delivery_id, now=timezone.now())
+
+
+@shared_task
+def extract_session_memory(*, session_id: int, **_: Any) -> None:
+    """Write the memory of a session from what it has so far."""
+    memory.extract(session_id=session_id, now=timezone.now())
+
+
+def hand_out_extraction(*, session_id: int) -> None:
+    """Give it to the queue once the append is there for everybody; one that the queue does not take is asked for again
+    by a later append."""
+
+    def send() -> None:
+        try:
+            extract_session_memory.delay(session_id=session_id)
+        except Exception as error:
+            logger.warning("the queue does not take the memory of session %s (%s)", session_id, type(error).__name__)
+
+    transaction.on_commit(send)
 
 
 def hand_out(*, run_id: int) -> bool:

@@ -11,7 +11,13 @@ from sessions_app.transcript.boundary import Clearing
 
 COMPACT = "tengu_compact"
 COMPACT_FAILED = "tengu_compact_failed"
+PARTIAL_COMPACT_FAILED = "tengu_partial_compact_failed"
 COMPACT_PTL_RETRY = "tengu_compact_ptl_retry"
+BOUNDARY_REVERTED = "boundary_reverted"
+BOUNDARY_RESTORED = "boundary_restored"
+MEMORY_EXTRACTED = "session_memory_extracted"
+MEMORY_FAILED = "session_memory_failed"
+CANDIDATE_DECIDED = "compact_candidate_decided"
 CACHED_MICROCOMPACT = "tengu_cached_microcompact"
 TIME_BASED_MICROCOMPACT = "tengu_time_based_microcompact"
 BREAKER_OPENED = "breaker_opened"
@@ -26,6 +32,21 @@ def emit_compact(*, run: CompactionRun, payload: dict[str, Any], now: datetime) 
 def emit_compact_failed(*, run: CompactionRun, payload: dict[str, Any], now: datetime) -> TelemetryEvent:
     """A failure: its reason and what there was to compact."""
     return _emit(name=COMPACT_FAILED, session=run.session, run=run, payload=payload, now=now)
+
+
+def emit_partial_failed(*, run: CompactionRun, payload: dict[str, Any], now: datetime) -> TelemetryEvent:
+    """A failure of a part that was asked for by a message: its reason, and the direction (`up_to`, `from`)."""
+    return _emit(name=PARTIAL_COMPACT_FAILED, session=run.session, run=run, payload=payload, now=now)
+
+
+def emit_of_session(*, name: str, session: Session, payload: dict[str, Any], now: datetime) -> TelemetryEvent:
+    """What was done with a session outside of a run: one of the names above that belong to no run."""
+    return _emit(name=name, session=session, run=None, payload=payload, now=now)
+
+
+def emit_candidate_decided(*, run: CompactionRun, payload: dict[str, Any], now: datetime) -> TelemetryEvent:
+    """Somebody has accepted or rejected a candidate, or it was stale: `decision`, `edited`, `by`."""
+    return _emit(name=CANDIDATE_DECIDED, session=run.session, run=run, payload=payload, now=now)
 
 
 def emit_ptl_retry(*, run: CompactionRun, payload: dict[str, Any], now: datetime) -> TelemetryEvent:

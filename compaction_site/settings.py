@@ -128,7 +128,7 @@ COMPACTION_POLICY: dict[str, Any] = env.figures(table={name: row.metadata for na
 ANTHROPIC_KEY_SET = any(env.text(name=name) for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"))
 ANTHROPIC_BASE_URL = env.url(name="ANTHROPIC_BASE_URL", schemes=("http", "https"))
 COMPACTION_SUMMARIZER = env.choice(
-    name="COMPACTION_SUMMARIZER", default="auto", allowed=("auto", "anthropic", "extractive")
+    name="COMPACTION_SUMMARIZER", default="auto", allowed=("auto", "anthropic", "anthropic_native", "extractive")
 )
 # The model that writes summaries; "": each session's own.
 COMPACTION_MODEL = env.text(name="COMPACTION_MODEL").strip()

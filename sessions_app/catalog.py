@@ -8,7 +8,7 @@ another version of a model that is known, because its limits need not be the sam
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -131,6 +131,12 @@ def told_of(*, model: str | None, told: Mapping[str, ToldLimits]) -> ToldLimits:
     wanted = _undated(name)
     same = [known for known in told if wanted and _undated(_bare(known)[0]) == wanted]
     return told[max(same)] if same else (None, None)
+
+
+def is_one_of(*, model: str, names: Iterable[str]) -> bool:
+    """Whether `model` is one of the models `names`, whatever vendor prefix and date stand around either."""
+    wanted = _undated(_bare(model)[0])
+    return any(_undated(_bare(name)[0]) == wanted for name in names)
 
 
 def api_name(model: str) -> str:

@@ -354,6 +354,13 @@ class Policy:
     summary_longest_pause_seconds: float = _figure(
         60.0, unit="seconds", low=0, meaning="a provider that asks to wait longer than this has failed"
     )
+    native_deadline_share: float = _figure(
+        0.5,
+        unit="share",
+        low=0.05,
+        high=1,
+        meaning="share of the deadline that the provider's own compaction may take; the rest is for another way",
+    )
     ptl_retries: int = _figure(
         3,
         unit="calls",
@@ -403,6 +410,67 @@ class Policy:
     )
     price_read_factor: float = _figure(
         0.1, unit="factor", low=0, high=10, meaning="price of reading the cache, in input prices"
+    )
+
+    # Session memory (S6)
+    memory_enabled: bool = _figure(
+        True, unit="switch", meaning="whether a session's memory document may stand for its past"
+    )
+    memory_tokens: int = _figure(
+        12_000,
+        unit="tokens",
+        low=100,
+        meaning="most that a memory takes in a context; the rest is cut, marked",
+    )
+    memory_section_tokens: int = _figure(
+        2_000, unit="tokens", low=50, meaning="most that one section of it takes where all do not fit"
+    )
+    memory_tail_least_tokens: int = _figure(
+        10_000, unit="tokens", low=0, meaning="least of the newest messages that stays verbatim behind a memory"
+    )
+    memory_tail_least_texts: int = _figure(
+        5, unit="messages", low=0, meaning="least number of messages with text that stays verbatim behind a memory"
+    )
+    memory_tail_tokens: int = _figure(
+        40_000, unit="tokens", low=1, meaning="most of the newest messages that stays verbatim behind a memory"
+    )
+    memory_extraction: bool = _figure(
+        True, unit="switch", meaning="whether a memory is written in the background as a session grows"
+    )
+    memory_first_tokens: int = _figure(
+        10_000, unit="tokens", low=1, meaning="a memory is first written once this much was appended"
+    )
+    memory_step_tokens: int = _figure(
+        5_000, unit="tokens", low=1, meaning="and again after this much more, together with the calls below"
+    )
+    memory_step_calls: int = _figure(3, unit="calls", low=0, meaning="tool calls between two extractions of a memory")
+
+    # A request that the provider has refused as too long (S19, reactive)
+    reactive_compact: bool = _figure(
+        False,
+        unit="switch",
+        env="REACTIVE_COMPACT",
+        meaning="whether a client may ask for a context that fits after the provider refused its request as too long",
+    )
+    reactive_room_share: float = _figure(
+        0.9, unit="share", low=0.1, high=1, meaning="share of the room that a context may take after that, at most"
+    )
+
+    # Candidates that somebody looks at first, and compactions of compactions
+    approve_compactions: bool = _figure(
+        False, unit="switch", meaning="whether a summary waits for somebody who accepts it, before it is stored"
+    )
+    rebuild_generations: int = _figure(
+        3,
+        unit="generations",
+        low=1,
+        meaning="once so many summaries would lie between the originals and the next, that one is made from originals",
+    )
+    rebuild_chunks: int = _figure(
+        8, unit="parts", low=1, meaning="most parts that originals larger than the window are summarised in"
+    )
+    facts_tokens: int = _figure(
+        4_000, unit="tokens", low=0, meaning="most that is handed from one summary to the next, word for word"
     )
 
     # Attachments (S15)

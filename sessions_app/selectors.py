@@ -14,12 +14,12 @@ from django.db.models import Prefetch, Q, QuerySet
 from django.db.models.functions import Coalesce
 
 from sessions_app.catalog import ModelInfo, ToldLimits, limits, tokenizer_family
-from sessions_app.models import Attachment, CompactBoundary, Message, Session, Team, ToolCall
+from sessions_app.models import Attachment, CompactBoundary, Message, PathAbsence, Session, Team, ToolCall
 from sessions_app.models.boundaries import BoundaryQuerySet
 from sessions_app.models.messages import MessageQuerySet
 from sessions_app.policy import Policy, ResolvedPolicy, resolve
 from sessions_app.transcript import messages as values
-from sessions_app.transcript.boundary import Boundary
+from sessions_app.transcript.boundary import Boundary, BoundaryKind
 from sessions_app.transcript.calibration import Calibration
 from sessions_app.transcript.file_tools import FILE_TOOLS, PLAN_TOOL, SKILL_TOOL
 from sessions_app.transcript.view import ContextView, ViewItem, fold, head_of, stream_items
@@ -116,6 +116,16 @@ def newest_boundary_id(*, session: Session) -> int | None:
     return in_force.values_list("pk", flat=True).first()
 
 
+def gone_stale(*, session: Session, head_id: int | None, as_of: int) -> str:
+    """Why what was made of the context up to position `as_of`, through the head boundary `head_id` (None: without one),
+    can't stand any more; "" where it can. At most three index look-ups."""
+    head = head_boundary(session=session)
+    if (head.pk if head else None) != head_id:
+        return "another boundary was written meanwhile"
+    left = Message.objects.filter(session=session, left_path_at__gt=as_of, position__lte=as_of)
+    return "the conversation was taken back to an earlier message meanwhile" if left.exists() else ""
+
+
 def _with_attachments(*, session: Session) -> BoundaryQuerySet:
     return CompactBoundary.objects.filter(session=session).prefetch_related(
         Prefetch("attachments", queryset=Attachment.objects.order_by("ordinal"))
@@ -134,10 +144,13 @@ def context_view(*, session: Session, edits_at_api: bool = False) -> ContextView
 
 
 def _in_force(*, session: Session) -> list[Boundary]:
-    """The head boundary, if there is one, and the micro ones since. Two index look-ups, and their attachments."""
-    head = head_boundary(session=session)
-    since = _with_attachments(session=session).filter(reverted_at__isnull=True, pk__gt=head.pk if head else 0)
-    return [b.as_value() for b in ([head] if head else []) + list(since.order_by("id"))]
+    """The head boundary, if there is one, and the micro ones whose clearing still holds. Two index look-ups, and their
+    attachments; two more for each earlier summary that the head keeps in view."""
+    row = head_boundary(session=session)
+    head = row.as_value() if row else None
+    since = _with_attachments(session=session).filter(reverted_at__isnull=True, pk__gt=head.clears_from if head else 0)
+    micro = since.filter(kind=BoundaryKind.MICROCOMPACT.value).order_by("id")
+    return [*([head] if head else []), *(b.as_value() for b in micro)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,27 +195,68 @@ def _streamed(row: tuple[Any, ...]) -> values.Message:
 
 
 def context_view_at(*, session: Session, boundary_uuid: str) -> ContextView:
-    """What the model saw right after a boundary, exactly. Raises UnknownBoundary."""
-    at_row = _with_attachments(session=session).filter(uuid=boundary_uuid).first()
-    if at_row is None:
+    """What the model saw right after a boundary, exactly. Raises UnknownBoundary. Rows read: what was shown."""
+    row = _boundary(session=session, boundary_uuid=boundary_uuid)
+    return _view_then(session=session, row=row, at=row.as_value())
+
+
+def context_view_before(*, session: Session, boundary_uuid: str) -> ContextView:
+    """What the model saw right before a boundary was written, exactly. Raises UnknownBoundary."""
+    row = _boundary(session=session, boundary_uuid=boundary_uuid)
+    changes_nothing = Boundary(
+        id=str(row.uuid),
+        kind=BoundaryKind.MICROCOMPACT,
+        covers_to=row.covers_to,
+        committed_at=row.committed_at_position,
+        created_at=row.created_at,
+        sequence=row.pk,
+    )
+    return _view_then(session=session, row=row, at=changes_nothing)
+
+
+def _boundary(*, session: Session, boundary_uuid: str) -> CompactBoundary:
+    row = _with_attachments(session=session).filter(uuid=boundary_uuid).first()
+    if row is None:
         raise UnknownBoundary(boundary_uuid)
-    at = at_row.as_value()
-    earlier = _with_attachments(session=session).filter(pk__lt=at_row.pk).order_by("id")
-    boundaries = [*(b.as_value() for b in earlier), at]
-    head = head_of(boundaries, at=at)
+    return row
+
+
+def _view_then(*, session: Session, row: CompactBoundary, at: Boundary) -> ContextView:
+    """The view at the moment of a boundary: through the head of then, and what was cleared then."""
+    held = Q(reverted_at__isnull=True) | Q(reverted_at__gt=row.created_at)
+    earlier = _with_attachments(session=session).filter(held, pk__lt=row.pk)
+    head = at if at.kind.summarizes else None
+    if head is None:
+        head_row = earlier.summarizing().order_by("-id").first()
+        head = head_row.as_value() if head_row else None
+    micro = earlier.filter(kind=BoundaryKind.MICROCOMPACT.value, pk__gt=head.clears_from if head else 0).order_by("id")
+    boundaries = [*([head] if head and head is not at else []), *(b.as_value() for b in micro), at]
     shown = _shown_rows(session=session, head=head).live_at(at.committed_at)
-    family = tokenizer_family(session.model)
-    return fold(messages=_values(shown), boundaries=boundaries, family=family, at=at)
+    away = _away_at(session=session, position=at.committed_at)
+    messages = [message for message in _values(shown) if message.position not in away]
+    return fold(messages=messages, boundaries=boundaries, family=tokenizer_family(session.model), at=at)
+
+
+def _away_at(*, session: Session, position: int) -> set[int]:
+    """Positions of the messages that had left the live path when the session had `position` messages, and are back."""
+    rows = PathAbsence.objects.filter(session=session, left_at__lte=position, back_at__gt=position)
+    return {one for positions in rows.values_list("positions", flat=True) for one in positions}
 
 
 def _shown_rows(*, session: Session, head: Boundary | None) -> MessageQuerySet:
     rows = Message.objects.filter(session=session, is_sidechain=False)
     if head is None:
         return rows
-    after = Q(position__gt=head.covers_to)
-    if head.preserved:
-        after |= Q(position__range=(head.preserved.first, head.preserved.last))
-    return rows.filter(after)
+    return rows.filter(_shown_by(head))
+
+
+def _shown_by(boundary: Boundary) -> Q:
+    """Where the messages stand that a boundary shows: what it keeps is read through the one below."""
+    after, kept = Q(position__gt=boundary.covers_to), boundary.preserved
+    if kept is None:
+        return after
+    within = Q(position__range=(kept.first, kept.last))
+    return after | (within & _shown_by(boundary.base) if boundary.base else within)
 
 
 def _values(rows: QuerySet[Message]) -> list[values.Message]:

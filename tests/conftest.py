@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Iterator
 from datetime import datetime
@@ -9,12 +10,21 @@ from typing import Any
 
 import pytest
 from celery import current_app
+from django.conf import settings
 from django.utils import timezone
 
 from sessions_app.models import Session
 from sessions_app.selectors import forget_model_limits
 from tests.cast import Api, Cast, make_cast
 from tests.factories import NOW, make_session
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Where the tests run in several processes, each has keys of its own in a cache that they share."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER")
+    if worker:
+        settings.CACHES["default"]["KEY_PREFIX"] = worker
+
 
 LOCAL = {"127.0.0.1", "::1", "localhost", "0.0.0.0", ""}
 

@@ -33,7 +33,7 @@ PLANTED = {
         "sessions_app/transcript/formats/other.py",
         "import sessions_app.transcript.formats.claude_code",
     ),
-    "Settings are read through django.conf": ("compaction_app/actions.py", "import compaction_site.settings"),
+    "Settings are read through django.conf": ("compaction_app/actions/turns.py", "import compaction_site.settings"),
 }
 MORE = {
     "a core that imports Django": ("sessions_app/transcript/view.py", "import django.db"),

@@ -15,7 +15,11 @@ from compaction_app.engine.outcome import FailureReason
 from compaction_app.engine.ports import ProviderProblem
 from compaction_app.models import ModelCall
 
-WAYS = {Way.CACHED_PREFIX.value: "shared prefix", Way.STANDALONE.value: "stand-alone"}
+WAYS = {
+    Way.CACHED_PREFIX.value: "shared prefix",
+    Way.STANDALONE.value: "stand-alone",
+    Way.NATIVE.value: "the provider's own compaction",
+}
 OUTCOMES = {
     OK: "a summary",
     "stopped": "stopped by the run",

@@ -245,9 +245,9 @@ class SessionAdmin(ReadOnlyModelAdmin):
     def _compact(self, request: HttpRequest, session: Session, instructions: str) -> str:
         """Ask for the compaction and say what came of it; the address of the run."""
         try:
-            run = actions.request_command(
+            run = actions.request_compaction(
                 session=session,
-                text=instructions,
+                wanted=actions.Wanted.from_command(instructions),
                 now=timezone.now(),
                 requested_by=request.user,
                 source=CompactionRun.Source.ADMIN,
@@ -258,7 +258,7 @@ class SessionAdmin(ReadOnlyModelAdmin):
         except actions.NothingToCompact as nothing:
             messages.info(request, f"Nothing to compact: {nothing}")
             return cells.session_url(session.pk)
-        except (actions.CommandError, actions.NotSupportedYet) as refused:
+        except (actions.CommandError, actions.PartialRefused) as refused:
             messages.error(request, f"Nothing was asked for: {refused}")
             return cells.session_url(session.pk)
         messages.success(request, "Compaction queued. This page follows it.")

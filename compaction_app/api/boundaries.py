@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
+from django.utils import timezone
 from drf_spectacular.utils import extend_schema, extend_schema_field
-from rest_framework import serializers
+from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from compaction_app import selectors
+from compaction_app import actions, selectors
 from compaction_app.api.base import ApiView
 from compaction_app.api.fields import Described, JsonObject
+from compaction_app.api.schema import error
 from compaction_app.engine.cleanup import CacheName, Scope
 from sessions_app.models import Attachment, CompactBoundary
 from sessions_app.models.boundaries import CLEARING_CHOICES, KIND_CHOICES
+from sessions_app.transcript.messages import text_of
+from sessions_app.transcript.view import ViewItem
 
 
 class AttachmentBody(Described, serializers.ModelSerializer[Attachment]):
@@ -37,10 +42,12 @@ class AttachmentBody(Described, serializers.ModelSerializer[Attachment]):
 
 
 class PreservedBody(serializers.Serializer[Any]):
-    """uuids of what stays verbatim: its first and last message, and the summary message that it hangs on."""
+    """uuids of what stays verbatim: its first and last message, and what it hangs on."""
 
     head = serializers.CharField(source="head_uuid", help_text="First message kept.")
-    anchor = serializers.CharField(source="anchor_uuid", help_text="The summary message.")
+    anchor = serializers.CharField(
+        source="anchor_uuid", help_text="The summary message; the boundary itself where what is kept stands in front."
+    )
     tail = serializers.CharField(source="tail_uuid", help_text="Last message kept.")
 
 
@@ -101,7 +108,9 @@ class BoundaryBody(Described, serializers.ModelSerializer[CompactBoundary]):
         "cleanup": "What was reset after it; null for clearings, imported boundaries, and before it has run.",
         "created_at": "When it was written.",
         "reverted_at": "When it was taken back; null while it holds.",
-        "run": "The run that wrote it; null where it was imported.",
+        "generation": "Summaries between the originals and this text: 1 was made from originals alone.",
+        "restores": "The reverted boundary that this one brings back; null for any other.",
+        "run": "The run that wrote it; null where it was imported, or brought back.",
     }
 
     id = serializers.UUIDField(source="uuid", read_only=True)
@@ -115,6 +124,7 @@ class BoundaryBody(Described, serializers.ModelSerializer[CompactBoundary]):
     clearing = serializers.SerializerMethodField()
     usage = JsonObject(read_only=True, allow_null=True)
     cleanup = CleanupBody(read_only=True, allow_null=True)
+    restores = serializers.UUIDField(source="restores.uuid", default=None, read_only=True, allow_null=True)
     run = serializers.UUIDField(source="run.uuid", default=None, read_only=True, allow_null=True)
 
     class Meta:
@@ -144,6 +154,8 @@ class BoundaryBody(Described, serializers.ModelSerializer[CompactBoundary]):
             "cleanup",
             "created_at",
             "reverted_at",
+            "generation",
+            "restores",
             "run",
         )
         read_only_fields = fields
@@ -175,3 +187,113 @@ class BoundaryView(ApiView):
     def get(self, request: Request, boundary_id: UUID) -> Response:
         boundary = self.one(selectors.boundaries_of(team=self.team), boundary_id, name="boundary")
         return Response(BoundaryBody(boundary).data)
+
+
+CONFLICT = error(
+    "`not_newest`, `already_reverted`, `not_reverted`, `light_boundary`, `stale_view`: it can't be done with this "
+    "boundary any more; `active_run`: the session has a run that is not finished.",
+    code="not_newest",
+    detail="Only the newest boundary that summarises can be reverted.",
+)
+
+
+class RevertView(ApiView):
+    @extend_schema(
+        summary="Take a compaction back",
+        description="The newest boundary that summarises, with the clearings above it. What was shown before it is "
+        "shown again, and all that was appended since. `restore/` undoes it.",
+        request=None,
+        responses={200: BoundaryBody, 409: CONFLICT},
+    )
+    def post(self, request: Request, boundary_id: UUID) -> Response:
+        boundary = self.one(selectors.boundaries_of(team=self.team), boundary_id, name="boundary")
+        actions.revert_boundary(boundary=boundary, now=timezone.now())
+        again = self.one(selectors.boundaries_of(team=self.team), boundary_id, name="boundary")
+        return Response(BoundaryBody(again).data)
+
+
+class RestoreView(ApiView):
+    @extend_schema(
+        summary="Bring a reverted compaction back",
+        description="Writes a new boundary that says the same (`restores` names the old one), and answers with it. "
+        "Only while no other boundary stands in its place, and the messages that it covers are still those.",
+        request=None,
+        responses={201: BoundaryBody, 409: CONFLICT},
+    )
+    def post(self, request: Request, boundary_id: UUID) -> Response:
+        boundary = self.one(selectors.boundaries_of(team=self.team), boundary_id, name="boundary")
+        brought = actions.restore_boundary(boundary=boundary, now=timezone.now())
+        row = self.one(selectors.boundaries_of(team=self.team), brought.uuid, name="boundary")
+        return Response(BoundaryBody(row).data, status=status.HTTP_201_CREATED)
+
+
+MOST_ITEMS = 200  # of each list; the counts tell how many there are
+FIRST_CHARS = 200
+
+
+class DiffItem(serializers.Serializer[Any]):
+    """One thing that the model was shown, or is shown now."""
+
+    uuid = serializers.CharField(help_text="Of the message, or of what the boundary put in.")
+    position = serializers.IntegerField(help_text="In the history; 0 for what a boundary put in.")
+    role = serializers.CharField(help_text="Whose message it is.")
+    tokens = serializers.IntegerField(help_text="What it takes, estimated.")
+    begins = serializers.CharField(help_text=f"Its first {FIRST_CHARS} characters of text.")
+
+
+class DiffPart(serializers.Serializer[Any]):
+    count = serializers.IntegerField(help_text="How many there are.")
+    tokens = serializers.IntegerField(help_text="What they take together, estimated.")
+    items = DiffItem(many=True, help_text=f"The first {MOST_ITEMS} of them.")
+
+
+class DiffCleared(serializers.Serializer[Any]):
+    position = serializers.IntegerField(help_text="Of the message that holds the results.")
+    tool_use_ids = serializers.ListField(child=serializers.CharField(), help_text="Results that are placeholders now.")
+
+
+class DiffBody(serializers.Serializer[Any]):
+    """The contexts right before and right after a boundary, compared. Tokens without system prompt and tools."""
+
+    boundary = serializers.UUIDField(help_text="The boundary.")
+    tokens_before = serializers.IntegerField(help_text="What was shown before it, estimated.")
+    tokens_after = serializers.IntegerField(help_text="What was shown after it, estimated.")
+    went = DiffPart(help_text="Shown before it and not after it.")
+    came = DiffPart(help_text="What it put in: the summary, restored state.")
+    stayed = DiffPart(help_text="Shown before and after it.")
+    cleared = DiffCleared(many=True, help_text=f"Messages whose results it cleared; the first {MOST_ITEMS} of them.")
+    thinking_dropped = serializers.IntegerField(help_text="Messages whose thinking no longer goes along.")
+
+
+class DiffView(ApiView):
+    @extend_schema(summary="What a boundary changed", responses=DiffBody)
+    def get(self, request: Request, boundary_id: UUID) -> Response:
+        boundary = self.one(selectors.boundaries_of(team=self.team), boundary_id, name="boundary")
+        found = selectors.boundary_diff(boundary=boundary)
+        body = {
+            "boundary": boundary.uuid,
+            "tokens_before": found.tokens_before,
+            "tokens_after": found.tokens_after,
+            "went": _part(found.went, found.tokens_went),
+            "came": _part(found.came, found.tokens_came),
+            "stayed": _part(found.stayed, found.tokens_stayed),
+            "cleared": [
+                {"position": item.position, "tool_use_ids": sorted(ids)} for item, ids in found.cleared[:MOST_ITEMS]
+            ],
+            "thinking_dropped": found.thinking_dropped,
+        }
+        return Response(DiffBody(body).data)
+
+
+def _part(items: Sequence[ViewItem], tokens: int) -> dict[str, Any]:
+    told = [
+        {
+            "uuid": item.uuid,
+            "position": item.position,
+            "role": item.role.value,
+            "tokens": item.tokens,
+            "begins": text_of(item.content)[:FIRST_CHARS],
+        }
+        for item in items[:MOST_ITEMS]
+    ]
+    return {"count": len(items), "tokens": tokens, "items": told}

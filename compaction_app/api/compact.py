@@ -14,17 +14,26 @@ from rest_framework.response import Response
 
 from compaction_app import actions, selectors
 from compaction_app.api.base import ApiView
-from compaction_app.api.exceptions import NothingToCompact
+from compaction_app.api.exceptions import NothingToCompact, Refused
 from compaction_app.api.fields import PlainText, StrictSerializer
 from compaction_app.api.runs import RunBody
 from compaction_app.api.schema import error
-from compaction_app.engine.command import LONGEST_INSTRUCTIONS
+from compaction_app.engine.command import LONGEST_INSTRUCTIONS, LONGEST_UUID, Scope
 from compaction_app.engine.outcome import FailureReason
-from compaction_app.models import ACTIVE, CompactionRun
+from compaction_app.llm.factory import CHOICES
+from compaction_app.models import AT_WORK, CompactionRun
 from sessions_app.models import Session
 
 LONGEST_WAIT = 60  # seconds
 LOOK_EVERY = 0.1  # seconds
+REACTIVE = "reactive"
+LONGEST_ERROR = 2_000  # characters; more than any message that names figures
+# What does not go together in one body.
+EXCLUDES = {
+    "command": {"instructions", "up_to", "from", "mode"},
+    "up_to": {"from", "mode"},
+    "from": {"mode"},
+}
 
 ACTIVE_RUN = error(
     "`active_run`: the session has a run that is not finished; `run` is its id.",
@@ -33,17 +42,17 @@ ACTIVE_RUN = error(
     run="0e0c7f3a-98a0-4f0c-9a7e-1f7a2c3d4e5f",
 )
 NOTHING = error(
-    "The body is wrong; `not_supported_yet` for what comes with a later version; `nothing_to_compact`.",
+    "The body is wrong; `not_supported_yet` for what comes with a later version; `nothing_to_compact`. For `up_to` and "
+    "`from`: `unknown_uuid` (no session of the team has such a message), `foreign_session` (another one has it), "
+    "`not_on_live_path` (it was left behind, or is no part of the conversation), `already_compacted` (a summary tells "
+    "it), `nothing_on_that_side` (there is no legal cut that leaves anything to compact there, or too little).",
     code="nothing_to_compact",
     detail="The session has no messages.",
 )
 
 
 class CompactRequest(StrictSerializer):
-    refused = dict.fromkeys(
-        ("up_to", "from", "mode", "summarizer", "dry_run"),
-        ("not_supported_yet", "This comes with a later version."),
-    )
+    refused = {"dry_run": ("not_supported_yet", "This comes with a later version.")}
 
     instructions = PlainText(
         required=False,
@@ -58,6 +67,31 @@ class CompactRequest(StrictSerializer):
         allow_blank=True,
         help_text="All of it as a person would type it, in place of `instructions`: `/compact keep the SQL`.",
     )
+    up_to = PlainText(
+        required=False,
+        allow_null=True,
+        max_length=LONGEST_UUID,
+        help_text="uuid of a message: what is before it is compacted; it and all later ones stay.",
+    )
+    mode = serializers.ChoiceField(
+        choices=[REACTIVE],
+        required=False,
+        allow_null=True,
+        help_text="`reactive`: the provider has refused a request as too long; the run leaves a context that fits.",
+    )
+    error = PlainText(
+        required=False,
+        allow_null=True,
+        allow_blank=True,
+        max_length=LONGEST_ERROR,
+        help_text="With `mode`: the provider's message, for the figures in it.",
+    )
+    summarizer = serializers.ChoiceField(
+        choices=CHOICES,
+        required=False,
+        allow_null=True,
+        help_text="What writes the summary, in place of the one that the service is set to.",
+    )
     wait = serializers.FloatField(
         required=False,
         allow_null=True,
@@ -66,40 +100,68 @@ class CompactRequest(StrictSerializer):
         help_text="Seconds to wait for the run's end before answering; default 0.",
     )
 
+    def get_fields(self) -> dict[str, Any]:
+        """`from` is a word of the language, so the field can't be an attribute."""
+        fields = super().get_fields()
+        fields["from"] = PlainText(
+            required=False,
+            allow_null=True,
+            max_length=LONGEST_UUID,
+            help_text="uuid of a message: it and all that follows are compacted; what is before it stays.",
+        )
+        return fields
+
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        if attrs.get("command") is not None and attrs.get("instructions"):
-            told = "`command` holds the instructions: give one of the two."
-            raise serializers.ValidationError({"instructions": told}, code="invalid")
+        given = {name for name, value in attrs.items() if value not in (None, "")}
+        for name, others in EXCLUDES.items():
+            if name in given and (too_many := sorted(others & given)):
+                told = f"`{name}` and `{too_many[0]}` do not go together: give one of the two."
+                raise serializers.ValidationError({too_many[0]: told}, code="invalid")
+        if "error" in given and "mode" not in given:
+            raise serializers.ValidationError({"error": "`error` belongs to `mode`."}, code="invalid")
         return attrs
+
+
+def wanted(given: dict[str, Any]) -> actions.Wanted:
+    """What the body asks for. Raises CommandError."""
+    summarizer = given.get("summarizer") or ""
+    if given.get("command"):
+        return actions.Wanted.from_command(given["command"], summarizer=summarizer)
+    scope = next((scope for scope in (Scope.UP_TO, Scope.FROM) if given.get(scope.value)), Scope.WHOLE)
+    return actions.Wanted(
+        instructions=given.get("instructions") or "",
+        scope=scope,
+        scope_uuid=given.get(scope.value) or "",
+        summarizer=summarizer,
+        reported=actions.reported(error=given.get("error") or "") if given.get("mode") else None,
+    )
 
 
 def wait_for(*, run_id: int, seconds: float) -> None:
     """Until the run has ended, at most `seconds`. Holds no transaction, so the worker is not kept waiting."""
     until = time.monotonic() + seconds
-    active = CompactionRun.objects.filter(pk=run_id, status__in=ACTIVE)
+    active = CompactionRun.objects.filter(pk=run_id, status__in=AT_WORK)
     while (left := until - time.monotonic()) > 0 and active.exists():
         time.sleep(min(LOOK_EVERY, left))
 
 
 class CompactView(ApiView):
     def queue(self, session: Session, given: dict[str, Any]) -> CompactionRun:
-        asked: dict[str, Any] = {"session": session, "now": timezone.now(), "source": CompactionRun.Source.API}
-        command = given.get("command")
         try:
-            if command is not None:
-                return actions.request_command(text=command, **asked)
-            return actions.request_compaction(instructions=given.get("instructions") or "", **asked)
-        except actions.NothingToCompact as nothing:
-            raise NothingToCompact(str(nothing)) from nothing
+            return actions.request_compaction(
+                session=session, wanted=wanted(given), now=timezone.now(), source=CompactionRun.Source.API
+            )
         except actions.CommandError as wrong:
             raise serializers.ValidationError({"command": str(wrong)}, code="invalid") from wrong
-        except actions.NotSupportedYet as later:
-            raise serializers.ValidationError({"command": str(later)}, code="not_supported_yet") from later
+        except actions.PartialRefused as refused:
+            attr = "command" if given.get("command") else refused.scope
+            raise Refused(str(refused), code=refused.code, attr=attr) from refused
 
     @extend_schema(
         summary="Compact the session",
         description="Queues a run. One run at a time: while the session has one that is not finished, the answer is "
-        "409. With `wait`, a run that ends in time is answered with 200, whether it succeeded or failed.",
+        "409. With `wait`, a run that ends in time is answered with 200, whether it succeeded or failed. A part of "
+        "the session is cut at the nearest place where one may cut: `cut` tells where, and whether that is elsewhere.",
         request=CompactRequest,
         responses={
             200: OpenApiResponse(RunBody, description="`wait` sufficed: the finished run."),
@@ -112,6 +174,7 @@ class CompactView(ApiView):
                 "wait for it", value={"instructions": "Keep the API design.", "wait": 10}, request_only=True
             ),
             OpenApiExample("as typed", value={"command": "/compact keep the SQL"}, request_only=True),
+            OpenApiExample("a part", value={"up_to": "u200", "wait": 10}, request_only=True),
         ],
     )
     def post(self, request: Request, session_id: UUID) -> Response:
@@ -123,5 +186,5 @@ class CompactView(ApiView):
         waited = bool(given.get("wait"))
         if waited and run.failure_reason == FailureReason.NOTHING_TO_COMPACT:
             raise NothingToCompact(run.detail or "There is nothing to compact.", run=str(run.uuid))
-        code = status.HTTP_200_OK if waited and not run.is_active else status.HTTP_202_ACCEPTED
+        code = status.HTTP_200_OK if waited and not run.is_at_work else status.HTTP_202_ACCEPTED
         return Response(RunBody(run).data, status=code)

@@ -18,12 +18,15 @@ from sessions_app.selectors import UnknownBoundary
 
 
 class ContextMessage(serializers.Serializer[Any]):
-    role = serializers.ChoiceField(choices=["user", "assistant"], help_text="They alternate; the first is the user's.")
+    role = serializers.ChoiceField(
+        choices=["user", "assistant"],
+        help_text="They alternate; the first is the user's, or the assistant's with a `compaction` block of the provider.",
+    )
     content = Blocks(help_text="Content blocks.")
 
 
 class ContextBody(serializers.Serializer[Any]):
-    """Valid for the Messages API: pass `system`, `tools` and `messages` on as they are."""
+    """Valid for the Messages API: pass `system`, `tools`, `messages` and `betas` on as they are."""
 
     system = Json(allow_null=True, help_text="The session's system prompt.")
     tools = Json(allow_null=True, help_text="The session's tool definitions.")
@@ -31,6 +34,10 @@ class ContextBody(serializers.Serializer[Any]):
     tokens = serializers.IntegerField(help_text="Size of this context in tokens, system prompt and tools included.")
     boundary = serializers.UUIDField(allow_null=True, help_text="The boundary that the context starts from.")
     cleared_tool_results = serializers.IntegerField(help_text="Tool results that are shown as a placeholder.")
+    betas = serializers.ListField(
+        child=serializers.CharField(),
+        help_text="Beta names that the request must carry (`anthropic-beta`): for a `compaction` block of the provider.",
+    )
 
 
 def boundary_id(text: str | None) -> str | None:

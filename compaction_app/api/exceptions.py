@@ -11,7 +11,7 @@ from typing import Any
 from django.core.exceptions import RequestDataTooBig
 from django.db import OperationalError
 from rest_framework import status
-from rest_framework.exceptions import APIException
+from rest_framework.exceptions import APIException, ErrorDetail
 
 from compaction_app import actions
 
@@ -44,6 +44,20 @@ class NothingToCompact(ApiError):
     default_code = "nothing_to_compact"
 
 
+class Refused(ApiError):
+    """What is asked for can't be done here; `code` says why."""
+
+    def __init__(self, detail: str, *, code: str, attr: str | None = None, **extra: Any) -> None:
+        super().__init__(detail, attr=attr, **extra)
+        self.detail = ErrorDetail(detail, code=code)
+
+
+class Conflict(Refused):
+    """The same where it can't be done any more, or not yet."""
+
+    status_code = status.HTTP_409_CONFLICT
+
+
 class BodyTooLarge(ApiError):
     status_code = status.HTTP_413_REQUEST_ENTITY_TOO_LARGE
     default_code = "body_too_large"
@@ -65,6 +79,14 @@ def translate(exc: Exception) -> Exception:
     if isinstance(exc, actions.ActiveRun):
         run = str(exc.run.uuid)
         return RunActive(f"Run {run} of this session is not finished ({exc.run.status}).", run=run)
+    if isinstance(exc, actions.NothingToCompact):
+        return NothingToCompact(str(exc))
+    if isinstance(exc, actions.PartialRefused):
+        return Refused(str(exc), code=exc.code, attr=exc.scope or None)
+    if isinstance(exc, actions.RevertRefused):
+        return Conflict(str(exc), code=exc.code)
+    if isinstance(exc, actions.ReactiveRefused):
+        return Refused(str(exc), code=exc.code, attr="mode")
     if isinstance(exc, RequestDataTooBig):
         return BodyTooLarge("The request's body is too large.")
     if isinstance(exc, OperationalError):

@@ -43,7 +43,10 @@ class PreparedBody(ContextBody):
         allow_null=True,
         help_text="The block for endpoints that take `cache_edits`; null unless that dialect is switched on.",
     )
-    betas = serializers.ListField(child=serializers.CharField(), help_text="Beta names that the request must carry.")
+    betas = serializers.ListField(
+        child=serializers.CharField(),
+        help_text="Beta names that the request must carry: for a `compaction` block of the provider, or for edits.",
+    )
     applied = AppliedBody(many=True, help_text="Every light link, in their order, and what each did.")
 
 

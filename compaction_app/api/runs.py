@@ -15,6 +15,7 @@ from compaction_app import selectors
 from compaction_app.api.base import ApiView
 from compaction_app.api.fields import Described, JsonObject
 from compaction_app.api.filters import RunFilter
+from compaction_app.engine.command import Scope
 from compaction_app.engine.outcome import FailureReason
 from compaction_app.models import CompactionRun, ModelCall, RunStatus, RunStep
 from compaction_app.models.calls import WAY_CHOICES
@@ -126,6 +127,18 @@ class WholeCallBody(CallBody):
         read_only_fields = fields
 
 
+class CutBody(serializers.Serializer[Any]):
+    """Where a part of the session was cut (S7)."""
+
+    scope = serializers.ChoiceField(
+        choices=[Scope.UP_TO.value, Scope.FROM.value],
+        help_text="`up_to`: what is before the message is compacted; `from`: it and what follows.",
+    )
+    asked = serializers.CharField(help_text="uuid of the message that was asked for.")
+    uuid = serializers.CharField(help_text="uuid of the message at the nearest place where one may cut.")
+    moved = serializers.BooleanField(help_text="Whether that is another message than was asked for.")
+
+
 class RunBody(Described, serializers.ModelSerializer[CompactionRun]):
     meanings: ClassVar[Mapping[str, str]] = {
         "id": "The run's id.",
@@ -133,6 +146,7 @@ class RunBody(Described, serializers.ModelSerializer[CompactionRun]):
         "boundary": "What a success has written.",
         "trigger": "What started it.",
         "source": "Who asked: `append` and `sweep` for runs that start by themselves; empty where nobody told.",
+        "cut": "Which part is compacted, where somebody asked for a part; null for the whole.",
         "status": "`succeeded`, `failed` and `cancelled` are final.",
         "stage": "What it is doing, in a word.",
         "progress": "0 to 1.",
@@ -163,6 +177,7 @@ class RunBody(Described, serializers.ModelSerializer[CompactionRun]):
     id = serializers.UUIDField(source="uuid", read_only=True)
     session = serializers.UUIDField(source="session.uuid", read_only=True)
     boundary = serializers.UUIDField(source="boundary.uuid", default=None, read_only=True, allow_null=True)
+    cut = serializers.SerializerMethodField()
     trigger = serializers.ChoiceField(choices=CompactBoundary.Trigger.choices, read_only=True)
     status = serializers.ChoiceField(choices=RunStatus.choices, read_only=True)
     progress = serializers.FloatField(read_only=True)
@@ -181,6 +196,7 @@ class RunBody(Described, serializers.ModelSerializer[CompactionRun]):
             "boundary",
             "trigger",
             "source",
+            "cut",
             "status",
             "stage",
             "progress",
@@ -207,6 +223,13 @@ class RunBody(Described, serializers.ModelSerializer[CompactionRun]):
             "duration_seconds",
         )
         read_only_fields: tuple[str, ...] = fields
+
+    @extend_schema_field(CutBody(allow_null=True))
+    def get_cut(self, run: CompactionRun) -> dict[str, Any] | None:
+        if run.scope == Scope.WHOLE:
+            return None
+        moved = run.cut_uuid != run.scope_uuid
+        return {"scope": run.scope, "asked": run.scope_uuid, "uuid": run.cut_uuid, "moved": moved}
 
     @extend_schema_field(serializers.ChoiceField(choices=REASONS, allow_null=True))
     def get_failure_reason(self, run: CompactionRun) -> str | None:

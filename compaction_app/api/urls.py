@@ -7,13 +7,15 @@ from drf_spectacular import renderers
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerView
 
 from compaction_app.api.analysis import AnalysisView
-from compaction_app.api.boundaries import BoundariesView, BoundaryView
+from compaction_app.api.boundaries import BoundariesView, BoundaryView, DiffView, RestoreView, RevertView
 from compaction_app.api.breaker import ResetBreakerView
 from compaction_app.api.compact import CompactView
 from compaction_app.api.context import ContextView
 from compaction_app.api.decisions import DecisionsView
 from compaction_app.api.errors import UnknownUrl
+from compaction_app.api.exports import ExportView
 from compaction_app.api.hooks import DeliveriesView, HooksView, HookView, RotateSecretView
+from compaction_app.api.memory import MemoryView
 from compaction_app.api.messages import MessagesView
 from compaction_app.api.policy import PolicyView
 from compaction_app.api.prepare import PrepareView
@@ -32,13 +34,18 @@ v1 = [
     path("sessions/<uuid:session_id>/policy/", PolicyView.as_view()),
     path("sessions/<uuid:session_id>/prepare/", PrepareView.as_view()),
     path("sessions/<uuid:session_id>/state/", StateView.as_view()),
+    path("sessions/<uuid:session_id>/memory/", MemoryView.as_view()),
     path("sessions/<uuid:session_id>/token-state/", TokenStateView.as_view()),
     path("sessions/<uuid:session_id>/reset-breaker/", ResetBreakerView.as_view()),
     path("sessions/<uuid:session_id>/decisions/", DecisionsView.as_view()),
     path("sessions/<uuid:session_id>/analysis/", AnalysisView.as_view()),
     path("sessions/<uuid:session_id>/compact/", CompactView.as_view()),
+    path("sessions/<uuid:session_id>/export/", ExportView.as_view()),
     path("sessions/<uuid:session_id>/boundaries/", BoundariesView.as_view()),
     path("boundaries/<uuid:boundary_id>/", BoundaryView.as_view()),
+    path("boundaries/<uuid:boundary_id>/revert/", RevertView.as_view()),
+    path("boundaries/<uuid:boundary_id>/restore/", RestoreView.as_view()),
+    path("boundaries/<uuid:boundary_id>/diff/", DiffView.as_view()),
     path("runs/", RunsView.as_view()),
     path("runs/<uuid:run_id>/", RunView.as_view()),
     path("hooks/", HooksView.as_view()),

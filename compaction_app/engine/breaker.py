@@ -21,6 +21,7 @@ NO_FAILURE = frozenset(
         FailureReason.STALE_VIEW,
         FailureReason.COMPACTION_DISABLED,
         FailureReason.REFUSED_BY_HOOK,
+        FailureReason.EXCEEDS_WINDOW,
     }
 )
 
@@ -41,7 +42,8 @@ class BreakerState:
 
     `failures`, `ineffective`: in a row; `last_failure`: reason of the newest of them. `tried_at`: when the open breaker
     last let a run through, or when an automatic one last ended badly while it was open; the cool-down counts from
-    there. `nothing_at_tokens`: estimate of what was shown when a run found nothing to compact; None where none did.
+    there. `nothing_at_tokens`: estimate of what was shown when a run found nothing to compact, or what it proposed was
+    rejected; None where none did.
     """
 
     failures: int = 0
@@ -83,6 +85,11 @@ def after_failure(
         return state
     counted = replace(state, failures=state.failures + 1, last_failure=reason.value)
     return _judged(counted, automatic=automatic, policy=policy, now=now)
+
+
+def after_rejection(*, state: BreakerState, shown_tokens: int) -> BreakerState:
+    """Somebody has rejected what a run proposed: no failure, but not to be proposed again at once, of the same."""
+    return replace(state, nothing_at_tokens=shown_tokens)
 
 
 def after_success(

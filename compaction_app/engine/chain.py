@@ -42,8 +42,9 @@ def _last_resort(*, plan: Plan, situation: Situation, trail: Trail) -> Situation
         raise refused or ValueError("nothing was refused")
     try:
         after = _attempt(link=plan.last_resort, situation=situation, trail=trail)
-    except CompactionRefused:
-        raise refused from None
+    except CompactionRefused as last:
+        # What alone takes more than the room is told before what the provider has said.
+        raise (last if last.reason is FailureReason.EXCEEDS_WINDOW else refused) from None
     if after.summary_draft is None:
         raise refused
     return after

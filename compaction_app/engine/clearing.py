@@ -9,6 +9,9 @@ from compaction_app.engine.outcome import FailureReason
 from compaction_app.engine.values import Situation, Step
 from sessions_app.transcript.boundary import BoundaryDraft, BoundaryKind, ClearedResult, Clearing
 from sessions_app.transcript.clearing import CompactableResult
+from sessions_app.transcript.messages import Role, content_blocks, tool_results
+from sessions_app.transcript.request import THINKING
+from sessions_app.transcript.view import ViewItem
 
 MOST_TOOLS_TOLD = 4  # names of tools in one sentence
 
@@ -61,3 +64,24 @@ def tools_named(*, tools: Iterable[str]) -> str:
     left = len(names) - MOST_TOOLS_TOLD
     more = f" and {left} more tool{'' if left == 1 else 's'}" if left > 0 else ""
     return ", ".join(names[:MOST_TOOLS_TOLD]) + more
+
+
+def in_thinking_round(items: tuple[ViewItem, ...]) -> bool:
+    """Whether the next request goes on with a tool round whose response holds thinking.
+
+    The API wants that thinking back as it was (facts: Anthropic API, section 8: never in the middle of a tool round).
+    """
+    waiting = False
+    for item in reversed(items):
+        kinds = {block.get("type") for block in content_blocks(item.content)}
+        if item.role == Role.ASSISTANT:
+            if kinds & THINKING:
+                return waiting or "tool_use" in kinds
+            if not waiting and "tool_use" not in kinds:
+                return False
+            waiting = True
+        elif not any(True for _ in tool_results(item.content)):
+            return False
+        else:
+            waiting = True
+    return False

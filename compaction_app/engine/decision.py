@@ -144,8 +144,8 @@ def _nothing_new(facts: Facts) -> Verdict | None:
     if found is None or not facts.is_over or abs(facts.shown_tokens - found) >= least:
         return None
     why = (
-        f"a run found nothing to compact in the {found:,} tokens that were shown; the next one waits until they have "
-        f"changed by {least:,} (now {facts.shown_tokens:,})"
+        f"a run found nothing to compact, or nothing that was accepted, in the {found:,} tokens that were shown; the "
+        f"next one waits until they have changed by {least:,} (now {facts.shown_tokens:,})"
     )
     return Verdict(Outcome.NOTHING_TO_COMPACT, why)
 

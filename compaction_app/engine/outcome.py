@@ -19,6 +19,7 @@ class FailureReason(StrEnum):
     NOT_SMALLER = "not_smaller"
     INVALID_CONTEXT = "invalid_context"
     STALE_VIEW = "stale_view"
+    EXCEEDS_WINDOW = "exceeds_window"
     COMPACTION_DISABLED = "compaction_disabled"
     WORKER_LOST = "worker_lost"
     ERROR = "error"

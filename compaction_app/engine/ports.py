@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
+from compaction_app.engine.command import Scope
 from compaction_app.engine.overflow import Overflow
 from sessions_app.catalog import ModelInfo, TokenizerFamily
 from sessions_app.policy import Policy
@@ -42,7 +43,9 @@ class SummaryRequest:
     `compacted`: of these, what the model has been shown verbatim so far; `tail`: what stays verbatim after it;
     `earlier_summary`: that of the boundary at the view's head, "" where there is none. `budget_tokens`: most that the
     text may take. `instructions`: of whoever asks; `hook_instructions`: of the team's hooks. `conversation`: None where
-    no model is to be called.
+    no model is to be called. `kept_before`: what stays verbatim in front of the summary (S7, from); `scope`: which part
+    is compacted. `facts`: what must survive, in words of the originals, that `earlier_summary` lacks. `generation`: of
+    `earlier_summary`, 0 where there is none.
     """
 
     history: Sequence[Message]
@@ -55,6 +58,10 @@ class SummaryRequest:
     compacted: Sequence[Message] = ()
     earlier_summary: str = ""
     conversation: Conversation | None = None
+    kept_before: Sequence[Message] = ()
+    scope: Scope = Scope.WHOLE
+    facts: Sequence[str] = ()
+    generation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +70,9 @@ class SummaryResult:
 
     `usage`: of all calls together, as the API tells it; empty without a call. `model`, `response_id`: as the provider
     names them. `shared_prefix`: whether the call that wrote it shared the conversation's prefix; None without a call.
+    `blocks`: a provider's signed block that stands for the summary, to the letter; `text` is then what a person reads
+    of it. `from_originals`: no earlier summary was used; `generation`: of a text that was there before, 0 else.
+    `note`: what the reader of the run should know, in words.
     """
 
     text: str
@@ -72,6 +82,10 @@ class SummaryResult:
     prompt_version: str = ""
     response_id: str = ""
     shared_prefix: bool | None = None
+    blocks: tuple[Mapping[str, Any], ...] = ()
+    from_originals: bool = False
+    generation: int = 0
+    note: str = ""
 
 
 class Progress(Protocol):
@@ -106,7 +120,8 @@ class ProviderProblem(StrEnum):
 
 
 class ProviderError(Exception):
-    """A call to the provider gave nothing. `status`: of HTTP, None where there was no answer.
+    """A call to the provider gave nothing. `status`: of HTTP, None where there was no answer. `code`: the API's own
+    name of the cause (`compaction_…`), "" where it gave none.
 
     `overflow`: for TOO_LONG and TOO_LARGE, what the provider told of it. `retry_after`: seconds to wait before another
     try, as it asked. `usage`: what was billed all the same, where an answer had begun.
@@ -122,16 +137,18 @@ class ProviderError(Exception):
         overflow: Overflow | None = None,
         retry_after: float | None = None,
         usage: Mapping[str, Any] | None = None,
+        code: str = "",
     ) -> None:
-        self.problem, self.status, self.request_id = problem, status, request_id
+        self.problem, self.status, self.request_id, self.code = problem, status, request_id, code
         self.overflow, self.retry_after, self.usage = overflow, retry_after, dict(usage or {})
-        told = [problem.value, f"HTTP {status}" if status else "", f"request {request_id}" if request_id else ""]
+        told = [problem.value, code, f"HTTP {status}" if status else "", f"request {request_id}" if request_id else ""]
         super().__init__(", ".join(part for part in told if part))
 
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """A request of the Messages API. `betas`: names for its header."""
+    """A request of the Messages API. `betas`: names for its header. `compaction`: asks for the API's own compaction of
+    the messages in place of an answer; it goes with no `context_management`."""
 
     model: str
     max_tokens: int
@@ -139,11 +156,17 @@ class ModelRequest:
     system: Any = None
     tools: Any = None
     context_management: Mapping[str, Any] = field(default_factory=dict)
+    compaction: Mapping[str, Any] = field(default_factory=dict)
     betas: tuple[str, ...] = ()
 
     def body(self) -> dict[str, Any]:
         """What is sent as JSON; parts that are not there are left out."""
-        optional = {"system": self.system, "tools": self.tools, "context_management": dict(self.context_management)}
+        optional = {
+            "system": self.system,
+            "tools": self.tools,
+            "context_management": dict(self.context_management),
+            "compaction": dict(self.compaction),
+        }
         return {
             "model": self.model,
             "max_tokens": self.max_tokens,
@@ -158,6 +181,7 @@ class Completion:
 
     `text`: of all text blocks, joined. `stop_reason`: None where the stream ended without one (it was cut off).
     `blocks`: types of its content blocks, in order. `usage`: as the API tells it. Names are storable and bounded.
+    `compactions`: its compaction blocks to the letter, where they were asked for.
     """
 
     text: str
@@ -167,6 +191,7 @@ class Completion:
     request_id: str
     usage: Mapping[str, Any]
     blocks: tuple[str, ...]
+    compactions: tuple[Mapping[str, Any], ...] = ()
 
 
 class LanguageModel(Protocol):

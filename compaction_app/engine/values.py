@@ -8,6 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from compaction_app.engine.command import Scope
 from compaction_app.engine.outcome import CompactionRefused, FailureReason
 from compaction_app.engine.ports import Conversation, Progress, Summarizer
 from sessions_app.catalog import TokenizerFamily
@@ -23,11 +24,37 @@ if TYPE_CHECKING:
 
 
 class Trigger(StrEnum):
-    """What asked for compaction. PREPARE: a client, before it calls the model."""
+    """What asked for compaction. PREPARE: a client, before it calls the model. REACTIVE: a client whose request the
+    provider has refused as too long."""
 
     PREPARE = "prepare"
     AUTO = "auto"
     MANUAL = "manual"
+    REACTIVE = "reactive"
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryValue:
+    """A session's memory document (S6). `covers_to`: position of the last message that it covers; `is_live`: whether
+    that message is on the live path. `generation`: as of a boundary's summary."""
+
+    content: str
+    covers_to: int
+    is_live: bool = True
+    source: str = "client"
+    generation: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """What the provider told of the request that it refused as too long; None where it told nothing. In tokens.
+
+    `tokens`: of the prompt; `limit`: of prompt and output together; `output`: what the request asked for.
+    """
+
+    tokens: int | None = None
+    limit: int | None = None
+    output: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +87,8 @@ class Situation:
     `last_assistant_at`: when the last response was made, None before the first. `drafts`: what the links before
     have proposed, in order; `view` and `tokens` are as if that were done, `found` is how it was before. `ratio`: billed
     tokens per estimated one where no usage tells; `shown_ratio`: the same of what is shown now, by the last usage too.
+    `scope`, `scope_uuid`: which part is wanted, and the message that it was asked for by (S7). `memory`: None where the
+    session has none. `reported`: None but for REACTIVE.
     The view's tokens are estimates; `tokens`, and what a step tells, are as billed.
     """
 
@@ -83,6 +112,10 @@ class Situation:
     pre_compact: Callable[[], str] | None = None
     last_assistant_at: datetime | None = None
     instructions: str = ""
+    scope: Scope = Scope.WHOLE
+    scope_uuid: str = ""
+    memory: MemoryValue | None = None
+    reported: Reported | None = None
     drafts: tuple[BoundaryDraft, ...] = ()
     found: Situation | None = None
     ratio: float = 1.0

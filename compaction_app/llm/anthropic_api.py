@@ -16,6 +16,7 @@ from compaction_app.engine.ports import ProviderError, ProviderProblem
 from compaction_app.llm.anthropic_errors import provider_errors
 from compaction_app.llm.anthropic_text import sendable
 from sessions_app.catalog import ToldLimits, plausible
+from sessions_app.transcript.native import COMPACTION_BETA
 from sessions_app.transcript.request import MessagesRequest
 
 PAGE_MODELS, MOST_PAGES = 100, 20  # more models than any provider has; a server that always has more is not followed
@@ -23,17 +24,31 @@ MOST_COUNT = 2**31 - 1  # what the column takes
 CONNECT_SECONDS = 5  # the SDK's own
 
 
-def list_models(*, seconds: float) -> dict[str, ToldLimits]:
-    """All models that the provider has: id -> context window and longest output, in tokens. Never empty.
+@dataclass(frozen=True, slots=True)
+class ToldModels:
+    """`limits`: id -> context window and longest output, in tokens. `without_compaction`: ids of models of which the
+    provider says that they have no compaction of its own."""
+
+    limits: dict[str, ToldLimits]
+    without_compaction: frozenset[str]
+
+
+def list_models(*, seconds: float) -> ToldModels:
+    """All models that the provider has. Never empty.
 
     `seconds`: longest silence of the server, and how long pages go on being asked for. Raises ProviderError.
     """
     until = time.monotonic() + seconds
     told: dict[str, ToldLimits] = {}
+    without: set[str] = set()
     with _client(seconds=seconds) as client:
-        page = client.models.list(limit=PAGE_MODELS)
+        # What a model can do of a beta is told to who names it.
+        page = client.beta.models.list(limit=PAGE_MODELS, betas=[COMPACTION_BETA])
         for _ in range(MOST_PAGES):
-            told.update(_limits_on(page))
+            for name, row in _rows_on(page):
+                window, output = getattr(row, "max_input_tokens", None), getattr(row, "max_tokens", None)
+                told[name] = plausible(window=window, output=output)
+                without |= {name} if _says_no(row) else set()
             if not page.has_next_page():
                 break
             if time.monotonic() > until:
@@ -41,18 +56,23 @@ def list_models(*, seconds: float) -> dict[str, ToldLimits]:
             page = page.get_next_page()
     if not told:
         raise ProviderError(problem=ProviderProblem.UNREADABLE)
-    return told
+    return ToldModels(limits=told, without_compaction=frozenset(without))
 
 
-def _limits_on(page: Any) -> Iterator[tuple[str, ToldLimits]]:
+def _rows_on(page: Any) -> Iterator[tuple[str, Any]]:
     rows = getattr(page, "data", None)
     if not isinstance(rows, list):
         raise ProviderError(problem=ProviderProblem.UNREADABLE)
     for row in rows:
         name = getattr(row, "id", None)
         if isinstance(name, str) and name:
-            window, output = getattr(row, "max_input_tokens", None), getattr(row, "max_tokens", None)
-            yield name.lower(), plausible(window=window, output=output)
+            yield name.lower(), row
+
+
+def _says_no(row: Any) -> bool:
+    """Whether the model has no compaction on demand (facts: Anthropic API, section 11); one that tells nothing may."""
+    told = getattr(getattr(row, "capabilities", None), "compaction", None)
+    return getattr(told, "supported", None) is False
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +87,19 @@ class AnthropicCounter:
         body: dict[str, Any] = {"model": model, "messages": request.messages, **optional}
         with _client(seconds=self.seconds) as client:
             try:
-                answer = client.messages.count_tokens(**body)
+                answer = _count(client, body, betas=request.betas)
             except UnicodeEncodeError:
-                answer = client.messages.count_tokens(**sendable(body))
+                answer = _count(client, sendable(body), betas=request.betas)
         tokens = getattr(answer, "input_tokens", None)
         if not isinstance(tokens, int) or isinstance(tokens, bool) or not 0 <= tokens <= MOST_COUNT:
             raise ProviderError(problem=ProviderProblem.UNREADABLE)
         return tokens
+
+
+def _count(client: Any, body: dict[str, Any], *, betas: tuple[str, ...]) -> Any:
+    if betas:
+        return client.beta.messages.count_tokens(**body, betas=list(betas))
+    return client.messages.count_tokens(**body)
 
 
 @contextmanager

@@ -6,6 +6,7 @@ Classified by the error's own type where that says enough, then by status: a gat
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -17,6 +18,7 @@ from compaction_app.engine.ports import ProviderError, ProviderProblem
 from compaction_app.llm.anthropic_text import storable_name
 
 LONGEST_ID = 128  # the column's
+LONGEST_CODE = 60  # twice the longest that the API has
 LONGEST_RETRY_AFTER_SECONDS = 86_400.0  # a day; who says more is not understood
 _BY_TYPE = {
     "authentication_error": ProviderProblem.CREDENTIALS,
@@ -45,6 +47,7 @@ _BY_BROAD_TYPE = {
     "api_error": ProviderProblem.SERVER_ERROR,
 }
 IN_STREAM = 200  # the status of an `error` event
+_CODE = re.compile(r"^[a-z0-9_]+$")  # what else stands there may be somebody's words
 _NO_CREDENTIALS = "Could not resolve authentication method"  # the SDK's TypeError, before anything is sent
 
 
@@ -91,7 +94,14 @@ def of_status(error: Any) -> ProviderError:
         request_id=storable_name(error.request_id, most=LONGEST_ID),
         overflow=overflow,
         retry_after=retry_after(headers=headers),
+        code=_code(error),
     )
+
+
+def _code(error: Any) -> str:
+    """The API's own name of the cause, `error.details.error_code`."""
+    code = storable_name(getattr(error, "error_code", None), most=LONGEST_CODE)
+    return code if _CODE.match(code) else ""
 
 
 def problem_of(*, status: int, kind: str) -> ProviderProblem:

@@ -9,6 +9,7 @@ from typing import Any
 
 from compaction_app.engine.ports import Completion
 from compaction_app.llm.anthropic_errors import LONGEST_ID
+from compaction_app.llm.anthropic_raw import RawBlocks
 from compaction_app.llm.anthropic_text import storable_name, storable_text
 
 LONGEST_MODEL, LONGEST_REASON = 200, 60  # the columns'
@@ -23,7 +24,7 @@ MOST_DETAILS, MOST_ITERATIONS, MOST_BLOCKS, MOST_COUNT = 10, 100, 1_000, 2**31 -
 class Heard:
     """`at`: when the last byte came, by the monotonic clock; `size`: of all bytes; `characters`: of all text.
 
-    `has_begun`: whether a message has.
+    `has_begun`: whether a message has; `raw`: compaction blocks to the letter, None where none is asked for.
     """
 
     at: float
@@ -35,6 +36,7 @@ class Heard:
     response_id: str = ""
     request_id: str = ""
     stop_reason: str | None = None
+    raw: RawBlocks | None = None
     _texts: list[str] = field(default_factory=list)
     _blocks: dict[int, str] = field(default_factory=dict)
     _last: Any = None
@@ -66,6 +68,7 @@ class Heard:
             request_id=self.request_id,
             usage=dict(self.usage),
             blocks=tuple(self._blocks[index] for index in sorted(self._blocks)),
+            compactions=self.raw.in_order() if self.raw else (),
         )
 
     def _repeats(self, event: Any, kind: object) -> bool:

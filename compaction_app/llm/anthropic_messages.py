@@ -78,6 +78,7 @@ def _with_what_came(error: ProviderError, got: Heard) -> ProviderError:
         overflow=error.overflow,
         retry_after=error.retry_after,
         usage=error.usage or got.usage,
+        code=error.code,
     )
 
 

@@ -16,6 +16,7 @@ from compaction_app.engine.ports import ModelRequest, ProviderError, ProviderPro
 from compaction_app.llm.anthropic_api import CONNECT_SECONDS
 from compaction_app.llm.anthropic_errors import LONGEST_ID, problem_of
 from compaction_app.llm.anthropic_events import Heard
+from compaction_app.llm.anthropic_raw import RawBlocks
 from compaction_app.llm.anthropic_text import sendable, storable_name
 
 # More characters for each token that was asked for than any text has: a stream that does not end is not followed.
@@ -37,6 +38,7 @@ async def stream(request: ModelRequest, got: Heard, *, seconds: float) -> None:
     """
     timeout = httpx2.Timeout(seconds, connect=min(CONNECT_SECONDS, seconds))
     most_bytes = LEAST_BYTES + request.max_tokens * MOST_BYTES_PER_TOKEN
+    got.raw = RawBlocks() if request.compaction else None
 
     async def watch(response: httpx2.Response) -> None:
         got.at = time.monotonic()
@@ -67,6 +69,7 @@ async def _open(client: anthropic.AsyncAnthropic, request: ModelRequest) -> Any:
 async def _create(client: anthropic.AsyncAnthropic, request: ModelRequest, body: Mapping[str, Any]) -> Any:
     """Events as they come: the SDK's own reading of them into a message gives up on any that it does not expect."""
     if request.betas:
+        # The other client reads a compaction block as a text.
         return await client.beta.messages.create(**body, betas=list(request.betas), stream=True)
     return await client.messages.create(**body, stream=True)
 
@@ -95,6 +98,8 @@ class _Watched(httpx2.AsyncByteStream):
             self._measure_event(piece)
             if self._got.size > self._most_bytes or self._event_bytes > MOST_EVENT_BYTES:
                 raise self._unreadable()
+            if self._got.raw is not None:
+                self._got.raw.feed(piece)
             yield piece
 
     def _unreadable(self) -> ProviderError:

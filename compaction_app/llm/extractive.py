@@ -18,4 +18,4 @@ class ExtractiveSummarizer:
         def report(fraction: float) -> None:
             progress.report(stage="summarizing", fraction=FIRST + SHARE * fraction)
 
-        return SummaryResult(text=summarize(request=request, progress=report), summarizer=NAME)
+        return SummaryResult(text=summarize(request=request, progress=report), summarizer=NAME, from_originals=True)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
+from compaction_app.engine.model_summary import native
 from compaction_app.engine.model_summary.calls import CallBook
 from compaction_app.engine.model_summary.summarizer import ModelSummarizer
 from compaction_app.engine.ports import Summarizer
@@ -14,20 +15,25 @@ from compaction_app.llm.anthropic_messages import AnthropicModel
 from sessions_app.catalog import ModelInfo
 
 AUTO, ANTHROPIC = "auto", "anthropic"
+CHOICES = (AUTO, ANTHROPIC, native.NAME, extractive.NAME)
 LAST_RESORT = extractive.NAME
 
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """What a summariser that calls a model needs: where calls are kept, and which model ("": the session's own)."""
+    """What a summariser that calls a model needs: where calls are kept, and which model ("": the session's own).
+
+    `can_compact(model)`: False where it is known to have no compaction of the provider's.
+    """
 
     calls: CallBook
     override_model: str
     limits_of: Callable[[str], ModelInfo]
     now: Callable[[], datetime]
+    can_compact: Callable[[str], bool] = lambda model: True
 
 
-def _anthropic(outside: Outside) -> Summarizer:
+def _anthropic(outside: Outside) -> ModelSummarizer:
     return ModelSummarizer(
         model=AnthropicModel(),
         calls=outside.calls,
@@ -38,9 +44,13 @@ def _anthropic(outside: Outside) -> Summarizer:
     )
 
 
+def _native(outside: Outside) -> Summarizer:
+    return native.NativeSummarizer(own=_anthropic(outside), can_compact=outside.can_compact)
+
+
 # Those that need nothing from outside, and those that call a model.
 SUMMARIZERS: dict[str, Callable[[], Summarizer]] = {extractive.NAME: extractive.ExtractiveSummarizer}
-MODELS: dict[str, Callable[[Outside], Summarizer]] = {ANTHROPIC: _anthropic}
+MODELS: dict[str, Callable[[Outside], Summarizer]] = {ANTHROPIC: _anthropic, native.NAME: _native}
 
 
 def summarizer_name(*, setting: str, key_set: bool) -> str:
@@ -48,6 +58,11 @@ def summarizer_name(*, setting: str, key_set: bool) -> str:
     if setting != AUTO:
         return setting
     return ANTHROPIC if key_set else extractive.NAME
+
+
+def as_text(*, name: str) -> str:
+    """Who writes in place of the summariser `name` where a block of the provider's will not do."""
+    return ANTHROPIC if name == native.NAME else name
 
 
 def make_summarizer(*, name: str, outside: Outside) -> Summarizer:

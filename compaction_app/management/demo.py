@@ -90,10 +90,9 @@ def _compact_once(*, session: Session, say: Say) -> CompactionRun | None:
     try:
         run = actions.request_compaction(
             session=session,
-            instructions="",
+            wanted=actions.Wanted(summarizer=EMBEDDED),  # whatever key there is: a demonstration costs nothing
             now=timezone.now(),
             source=CompactionRun.Source.COMMAND,
-            summarizer=EMBEDDED,  # whatever key there is: a demonstration costs nothing
         )
     except actions.ActiveRun as active:
         run = active.run

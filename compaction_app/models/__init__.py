@@ -1,15 +1,19 @@
 from compaction_app.models.calls import ModelCall
+from compaction_app.models.candidates import CompactionCandidate
 from compaction_app.models.client_state import ClientState
 from compaction_app.models.decisions import Decision
 from compaction_app.models.hooks import Hook, HookDelivery, HookEvent
-from compaction_app.models.runs import ACTIVE, FINAL, CompactionRun, RunStatus, RunStep
+from compaction_app.models.memory import SessionMemory
+from compaction_app.models.runs import ACTIVE, AT_WORK, FINAL, CompactionRun, RunStatus, RunStep
 from compaction_app.models.state import CompactionState
 from compaction_app.models.telemetry import TelemetryEvent
 
 __all__ = [
     "ACTIVE",
+    "AT_WORK",
     "FINAL",
     "ClientState",
+    "CompactionCandidate",
     "CompactionRun",
     "CompactionState",
     "Decision",
@@ -19,5 +23,6 @@ __all__ = [
     "ModelCall",
     "RunStatus",
     "RunStep",
+    "SessionMemory",
     "TelemetryEvent",
 ]

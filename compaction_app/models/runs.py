@@ -10,22 +10,28 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
+from compaction_app.engine.command import Scope
 from compaction_app.engine.outcome import FailureReason
 from sessions_app.models import CompactBoundary, Session, Team
 from sessions_app.models.fields import ExactJSONField, StorableTextField
 
 FAILURE_CHOICES = [(reason.value, reason.value.replace("_", " ")) for reason in FailureReason]
 
+SCOPE_CHOICES = [(scope.value, scope.value.replace("_", " ")) for scope in Scope]
+
 
 class RunStatus(models.TextChoices):
     QUEUED = "queued"
     RUNNING = "running"
+    AWAITING_APPROVAL = "awaiting_approval"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     CANCELLED = "cancelled"
 
 
-ACTIVE = (RunStatus.QUEUED, RunStatus.RUNNING)
+AT_WORK = (RunStatus.QUEUED, RunStatus.RUNNING)
+# Not ended: no other run of the session may begin.
+ACTIVE = (*AT_WORK, RunStatus.AWAITING_APPROVAL)
 FINAL = (RunStatus.SUCCEEDED, RunStatus.FAILED, RunStatus.CANCELLED)
 
 
@@ -51,7 +57,15 @@ class CompactionRun(models.Model):
     session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="runs")
     trigger = models.CharField(max_length=10, choices=CompactBoundary.Trigger)
     instructions = models.TextField(blank=True)
-    status = models.CharField(max_length=10, choices=RunStatus, default=RunStatus.QUEUED)
+    # Which part (S7): the scope, the message that it was asked for by, and the one that the legal cut stands at.
+    scope = models.CharField(max_length=10, choices=SCOPE_CHOICES, default=Scope.WHOLE.value)
+    scope_uuid = models.CharField(max_length=128, blank=True)
+    cut_uuid = models.CharField(max_length=128, blank=True)
+    # What the provider told of a request that it refused as too long (reactive); null where it told nothing.
+    reported_tokens = models.PositiveIntegerField(null=True, blank=True)
+    reported_limit = models.PositiveIntegerField(null=True, blank=True)
+    reported_output = models.PositiveIntegerField(null=True, blank=True)
+    status = models.CharField(max_length=20, choices=RunStatus, default=RunStatus.QUEUED)
     stage = models.CharField(max_length=40, blank=True)
     progress = models.FloatField(default=0, help_text="0 to 1")
     summarizer = models.CharField(max_length=40, blank=True)
@@ -115,7 +129,7 @@ class CompactionRun(models.Model):
         ]
         indexes = [
             models.Index(fields=["session", "-id"], name="run_newest_of_session"),
-            models.Index(fields=["status", "lease_expires_at"], name="run_sweep", condition=Q(status__in=ACTIVE)),
+            models.Index(fields=["status", "lease_expires_at"], name="run_sweep", condition=Q(status__in=AT_WORK)),
         ]
 
     def __str__(self) -> str:
@@ -124,6 +138,11 @@ class CompactionRun(models.Model):
     @property
     def is_active(self) -> bool:
         return self.status in ACTIVE
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether a worker has it, or is to have it."""
+        return self.status in AT_WORK
 
     @property
     def duration(self) -> timedelta | None:

@@ -11,7 +11,7 @@ OPENED_BY_CHOICES = [(cause.value, cause.value.replace("_", " ")) for cause in O
 
 
 class CompactionState(models.Model):
-    """One row a session, made with its first failure; the rule is engine/breaker.py."""
+    """One row a session, made once there is something to remember; the breaker's rule is engine/breaker.py."""
 
     session = models.OneToOneField(Session, on_delete=models.CASCADE, related_name="compaction_state")
     consecutive_failures = models.PositiveIntegerField(default=0)
@@ -23,6 +23,10 @@ class CompactionState(models.Model):
     nothing_at_tokens = models.PositiveIntegerField(
         null=True, blank=True, help_text="size of the context when a run found nothing to compact"
     )
+    # How much had been appended when the memory was last written, and whether the next extraction is under way (S6).
+    memory_at_tokens = models.PositiveBigIntegerField(default=0)
+    memory_at_calls = models.PositiveBigIntegerField(default=0)
+    memory_asked_at = models.DateTimeField(null=True, blank=True, help_text="when an extraction was last handed out")
     updated_at = models.DateTimeField(auto_now=True)
 
     class Meta:

@@ -60,6 +60,13 @@ def note_success(*, session: Session, shown_before: int, automatic: bool, now: d
     _store(session=session, before=before, after=after, cause="success", now=now)
 
 
+def note_rejection(*, session: Session, now: datetime) -> None:
+    """Somebody has rejected what a run proposed. The caller holds the session's lock; `session` is as it is now."""
+    before = _locked_state(session)
+    after = breaker.after_rejection(state=before, shown_tokens=session.view_tokens)
+    _store(session=session, before=before, after=after, cause="", now=now)
+
+
 def note_request(*, session: Session, now: datetime) -> None:
     """An automatic run was queued. The caller holds the session's lock."""
     before = _locked_state(session)

@@ -14,11 +14,13 @@ from django.core.cache import cache
 
 from compaction_app.engine.ports import ProviderError
 from compaction_app.llm import anthropic_api
+from sessions_app.catalog import is_one_of
 from sessions_app.policy import Policy
 from sessions_app.selectors import MODEL_LIMITS_KEY, forget_model_limits
 
 logger = logging.getLogger(__name__)
 
+WITHOUT_COMPACTION = "without_compaction"
 TRIED_KEY = "model-limits-tried"  # when the provider was asked last, in seconds since 1970
 
 
@@ -48,8 +50,9 @@ def refresh(*, now: datetime) -> bool:
     try:
         cache.set(TRIED_KEY, now.timestamp(), timeout=None)
         told = anthropic_api.list_models(seconds=Policy().catalog_ask_seconds)
-        models = {name: list(limits) for name, limits in told.items()}
-        cache.set(MODEL_LIMITS_KEY, {"fetched_at": now.timestamp(), "models": models}, timeout=None)
+        models = {name: list(limits) for name, limits in told.limits.items()}
+        stored = {"fetched_at": now.timestamp(), "models": models, WITHOUT_COMPACTION: sorted(told.without_compaction)}
+        cache.set(MODEL_LIMITS_KEY, stored, timeout=None)
         forget_model_limits()
     except ProviderError as error:
         logger.warning("the provider does not tell its models (%s); what it told before stands", error)
@@ -59,3 +62,13 @@ def refresh(*, now: datetime) -> bool:
         return False
     logger.info("the provider told the windows of %s models", len(models))
     return True
+
+
+def can_compact(*, model: str) -> bool:
+    """False where the provider has told that the model has no compaction of its own. One look-up in the cache."""
+    try:
+        names = (cache.get(MODEL_LIMITS_KEY) or {}).get(WITHOUT_COMPACTION, [])
+    except Exception as error:
+        logger.warning("the cache does not answer (%s); the provider will tell", type(error).__name__)
+        return True
+    return not is_one_of(model=model, names=names)

@@ -66,9 +66,9 @@ def still_ours(*, held: Claim) -> None:
 
 
 def ended(*, run: CompactionRun, now: datetime, how: str) -> list[Any]:
-    """The run's attempts with the end of the newest."""
-    if not run.attempts:
-        return []
+    """The run's attempts with the end of the newest, where that has none yet."""
+    if not run.attempts or "outcome" in run.attempts[-1]:
+        return list(run.attempts)
     return [*run.attempts[:-1], {**run.attempts[-1], "ended_at": now.isoformat(), "outcome": how}]
 
 

@@ -17,6 +17,7 @@ from sessions_app.models import CompactBoundary, Session
 from sessions_app.policy import Policy
 from sessions_app.services.accounting import sendable_overhead
 from sessions_app.services.boundaries import InvalidContext, StaleView, commit_boundary
+from sessions_app.transcript.boundary import BoundaryKind
 from sessions_app.transcript.view import ContextView
 from sessions_app.transcript.window import window_of
 
@@ -157,5 +158,5 @@ def tell_cleared(
     *, boundary: CompactBoundary, session: Session, now: datetime, run: CompactionRun | None = None
 ) -> None:
     """The telemetry event of a boundary that clears results; nothing for one that summarises."""
-    if boundary.cleared_results:
+    if boundary.cleared_results and boundary.kind == BoundaryKind.MICROCOMPACT:
         telemetry.emit_cleared(boundary=boundary, session=session, run=run, now=now)

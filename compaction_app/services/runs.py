@@ -18,12 +18,14 @@ from django.db.models import Q
 from django.utils import timezone
 
 from compaction_app.engine.chain import run_chain
+from compaction_app.engine.command import Scope
 from compaction_app.engine.decision import switched_off
 from compaction_app.engine.outcome import CompactionCancelled, CompactionRefused, FailureReason, RunErrored
-from compaction_app.engine.plan import PLANS
-from compaction_app.engine.values import Trigger
+from compaction_app.engine.plan import plan_for
+from compaction_app.engine.values import Reported, Trigger
 from compaction_app.llm.factory import summarizer_name
 from compaction_app.models import CompactionRun, RunStatus
+from compaction_app.services import candidates
 from compaction_app.services.claims import (
     LOST,
     Claim,
@@ -34,10 +36,11 @@ from compaction_app.services.claims import (
     give_back,
     lease_of,
 )
-from compaction_app.services.run_ends import describe, fail, finish, is_automatic
+from compaction_app.services.run_ends import describe, fail, finish
+from compaction_app.services.run_records import is_automatic
 from compaction_app.services.situations import Attempt, situation_of
 from sessions_app import selectors as transcripts
-from sessions_app.models import CompactBoundary, Session
+from sessions_app.models import Session
 from sessions_app.policy import Policy
 from sessions_app.services.append import lock_session
 from sessions_app.services.boundaries import InvalidContext, StaleView
@@ -62,11 +65,18 @@ def queue_run(
     requested_by: Any = None,
     source: str = "",
     summarizer: str = "",
+    scope: Scope = Scope.WHOLE,
+    scope_uuid: str = "",
+    cut_uuid: str = "",
+    reported: Reported | None = None,
 ) -> CompactionRun:
     """Make a queued run. Raises ActiveRun when the session has one, also when two ask at the same moment.
 
-    `source`: who asks (CompactionRun.Source). `summarizer`: in place of the one that the settings name.
+    `source`: who asks (CompactionRun.Source). `summarizer`: in place of the one that the settings name. `scope`,
+    `scope_uuid`, `cut_uuid`: which part, by which message, and the one that the legal cut stands at. `reported`: what
+    the provider told, for a reactive run.
     """
+    reported = reported or Reported()
     try:
         with transaction.atomic():
             return CompactionRun.objects.create(
@@ -74,9 +84,16 @@ def queue_run(
                 trigger=trigger,
                 instructions=instructions,
                 source=source,
-                summarizer=summarizer
-                or summarizer_name(setting=settings.COMPACTION_SUMMARIZER, key_set=settings.ANTHROPIC_KEY_SET),
+                summarizer=summarizer_name(
+                    setting=summarizer or settings.COMPACTION_SUMMARIZER, key_set=settings.ANTHROPIC_KEY_SET
+                ),
                 requested_by=requested_by,
+                scope=scope.value,
+                scope_uuid=scope_uuid,
+                cut_uuid=cut_uuid,
+                reported_tokens=reported.tokens,
+                reported_limit=reported.limit,
+                reported_output=reported.output,
                 queued_at=now,
                 handed_out_at=now,
             )
@@ -87,13 +104,13 @@ def queue_run(
         raise ActiveRun(run=active) from None
 
 
-def queue_instead(*, of: CompactionRun, instructions: str, now: datetime, source: str = "") -> CompactionRun:
-    """Queue a run by hand in the place of one that only waits. Raises ActiveRun when a worker took that meanwhile."""
-    trigger = CompactBoundary.Trigger.MANUAL
+def queue_instead(*, of: CompactionRun, now: datetime, **wanted: Any) -> CompactionRun:
+    """Queue a run (`wanted`: as for `queue_run`) in the place of one that only waits. Raises ActiveRun when a worker
+    took that meanwhile."""
     with transaction.atomic():
         lock_session(session_id=of.session_id)
         cancel_queued(run=of, now=now, why="somebody asked for a compaction, which takes its place")
-        return queue_run(session=of.session, trigger=trigger, instructions=instructions, now=now, source=source)
+        return queue_run(session=of.session, now=now, **wanted)
 
 
 def execute(*, run_id: int, listener: ProgressListener | None = None) -> CompactionRun | None:
@@ -155,12 +172,17 @@ def _attempt(*, run: CompactionRun, held: Claim, listener: ProgressListener | No
     attempt.view = view = transcripts.context_view(session=session)
     attempt.head_id = view.boundary.sequence if view.boundary else None
     situation = situation_of(run=run, held=held, attempt=attempt, policy=resolved.policy, progress=progress)
-    situation = run_chain(plan=PLANS[Trigger(run.trigger)], situation=situation, trail=attempt.trail)
+    plan = plan_for(trigger=Trigger(run.trigger), scope=Scope(run.scope))
+    situation = run_chain(plan=plan, situation=situation, trail=attempt.trail)
     drafts = [situation.summary_draft] if situation.summary_draft else list(situation.drafts)
     if not drafts:
         last = attempt.trail[-1][1]
         raise CompactionRefused(reason=last.reason or FailureReason.NOTHING_TO_COMPACT, detail=last.why)
     progress.report(stage="storing", fraction=0.95)
+    if situation.summary_draft and candidates.wants_approval(policy=resolved.policy, trigger=run.trigger):
+        candidates.park(run=run, held=held, draft=situation.summary_draft, attempt=attempt)
+        progress.tell(stage=candidates.STAGE, fraction=candidates.PARKED_AT)
+        return
     finish(run=run, held=held, drafts=drafts, attempt=attempt)
     progress.tell(stage="done", fraction=1.0)
 

@@ -12,11 +12,12 @@ from django.utils import timezone
 
 from compaction_app import selectors
 from compaction_app.engine.chain import Trail
+from compaction_app.engine.command import Scope
 from compaction_app.engine.ports import Conversation, Progress, Summarizer
-from compaction_app.engine.values import Situation, Trigger
+from compaction_app.engine.values import Reported, Situation, Trigger
 from compaction_app.llm.factory import Outside, make_last_resort, make_summarizer
 from compaction_app.models import CompactionRun
-from compaction_app.services import hooks
+from compaction_app.services import catalog, hooks
 from compaction_app.services.calls import RunCalls
 from compaction_app.services.claims import Claim
 from sessions_app import selectors as transcripts
@@ -35,15 +36,21 @@ class Attempt:
 
     `head_id`, `newest_id`: the head boundary of the view and the newest boundary of any kind, None where there is none.
     `summarizer`: one for all tries of a worker, because its deadline is one. `asked`: what the hooks have answered.
+    `as_of`: last position that was read; None: the session's own.
     """
 
     session: Session
     view: ContextView | None = None
     head_id: int | None = None
     newest_id: int | None = None
+    as_of: int | None = None
     trail: Trail = field(default_factory=list)
     summarizer: Summarizer | None = None
     asked: list[str] = field(default_factory=list)
+
+    @property
+    def last_read(self) -> int:
+        return self.session.last_position if self.as_of is None else self.as_of
 
     def begin_anew(self) -> None:
         self.view, self.head_id, self.newest_id, self.trail = None, None, None, []
@@ -72,18 +79,26 @@ def situation_of(*, run: CompactionRun, held: Claim, attempt: Attempt, policy: P
         last_assistant_at=session.last_assistant_at,
         ratio=transcripts.estimate_ratio(session=session),
         shown_ratio=transcripts.shown_ratio(session=session),
-        originals=_originals(session=session, policy=policy, last_position=last_position),
+        originals=originals_of(session=session, policy=policy, last_position=last_position),
         on_files=lambda up_to: transcripts.touched_files(
             session=session, up_to=up_to, most_calls=policy.attached_calls_read
         ),
         client_state=selectors.state_value(session=session),
         summarizer=attempt.summarizer,
         last_resort=make_last_resort(name=run.summarizer),
-        conversation=_conversation(session=session, view=view, policy=policy),
+        conversation=conversation_of(session=session, view=view, policy=policy),
         pre_compact=_pre_compact(run=run, attempt=attempt, progress=progress),
         progress=progress,
         instructions=run.instructions,
+        scope=Scope(run.scope),
+        scope_uuid=run.scope_uuid,
+        memory=selectors.memory_value(session=session),
+        reported=_reported(run) if run.trigger == Trigger.REACTIVE else None,
     )
+
+
+def _reported(run: CompactionRun) -> Reported:
+    return Reported(tokens=run.reported_tokens, limit=run.reported_limit, output=run.reported_output)
 
 
 def _outside(*, run: CompactionRun, held: Claim) -> Outside:
@@ -92,10 +107,13 @@ def _outside(*, run: CompactionRun, held: Claim) -> Outside:
         override_model=settings.COMPACTION_MODEL,
         limits_of=lambda model: transcripts.model_limits(model=model),
         now=timezone.now,
+        can_compact=lambda model: catalog.can_compact(model=model),
     )
 
 
-def _originals(*, session: Session, policy: Policy, last_position: int) -> Callable[[int], list[Message]]:
+def originals_of(*, session: Session, policy: Policy, last_position: int) -> Callable[[int], list[Message]]:
+    """Gives the stored messages of the live path at positions 1 to what is asked for; read once, when first asked."""
+
     @functools.cache
     def past() -> list[Message]:
         return transcripts.covered_history(
@@ -105,7 +123,7 @@ def _originals(*, session: Session, policy: Policy, last_position: int) -> Calla
     return lambda up_to: [message for message in past() if message.position <= up_to]
 
 
-def _conversation(*, session: Session, view: ContextView, policy: Policy) -> Conversation:
+def conversation_of(*, session: Session, view: ContextView, policy: Policy) -> Conversation:
     """As `prepare/` gives it to the client, so that what the provider holds in its cache is what is sent."""
     if policy.cache_edits_enabled and any(item.cleared for item in view.items):
         view = transcripts.context_view(session=session, edits_at_api=True)

@@ -1,5 +1,5 @@
 from sessions_app.models.boundaries import Attachment, CompactBoundary
-from sessions_app.models.messages import Message, ToolCall, TranscriptEntry
+from sessions_app.models.messages import Message, PathAbsence, ToolCall, TranscriptEntry
 from sessions_app.models.sessions import Session
 from sessions_app.models.teams import ApiKey, Membership, Team
 
@@ -9,6 +9,7 @@ __all__ = [
     "CompactBoundary",
     "Membership",
     "Message",
+    "PathAbsence",
     "Session",
     "Team",
     "ToolCall",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import Self
 
+from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
@@ -44,6 +45,13 @@ class CompactBoundary(models.Model):
     summary_tokens = models.PositiveIntegerField(
         default=0, help_text="estimate of the message that the summary becomes"
     )
+    # A provider's signed block in place of the summary, to the letter; the summary is then what a person reads of it.
+    summary_blocks = ExactJSONField(null=True, blank=True)
+    generation = models.PositiveSmallIntegerField(
+        default=1, help_text="summaries between the originals and this text: 1 was made from originals alone"
+    )
+    # What must survive the next compaction too, as engine/facts.py keeps it; and what of it this summary lacks.
+    facts = ExactJSONField(null=True, blank=True)
     # What wrote the summary: "extractive", or the client whose transcript was imported.
     summarizer = models.CharField(max_length=40, blank=True)
     instructions = models.TextField(blank=True)
@@ -57,6 +65,17 @@ class CompactBoundary(models.Model):
     preserved_first = models.PositiveIntegerField(null=True, blank=True)
     preserved_last = models.PositiveIntegerField(null=True, blank=True)
     preserved_placement = models.CharField(max_length=15, choices=PLACEMENT_CHOICES, blank=True)
+    base = models.ForeignKey(
+        "self",
+        on_delete=models.PROTECT,
+        null=True,
+        blank=True,
+        related_name="+",
+        help_text="the boundary that the kept early prefix is read through",
+    )
+    source_key = models.CharField(
+        max_length=200, blank=True, help_text="key of the transcript's line that it was read from"
+    )
     # The kept messages as their uuids, for a loader that rebuilds the chain (S7).
     head_uuid = models.CharField(max_length=128, blank=True)
     anchor_uuid = models.CharField(max_length=128, blank=True)
@@ -77,6 +96,32 @@ class CompactBoundary(models.Model):
     tokens_after_exact = models.PositiveIntegerField(null=True, blank=True)
     created_at = models.DateTimeField()
     reverted_at = models.DateTimeField(null=True, blank=True)
+    reverted_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, blank=True, related_name="+"
+    )
+    reverted_with = models.ForeignKey(
+        "self",
+        on_delete=models.PROTECT,
+        null=True,
+        blank=True,
+        related_name="fell_with",
+        help_text="the summarising boundary that was taken back, itself or the one below; null where a rewind did it",
+    )
+    # The moment of it without a clock, so that an earlier context can be told exactly.
+    reverted_after = models.PositiveBigIntegerField(
+        null=True, blank=True, help_text="key of the session's newest boundary then"
+    )
+    reverted_position = models.PositiveIntegerField(
+        null=True, blank=True, help_text="the session's last position then"
+    )
+    restores = models.ForeignKey(
+        "self",
+        on_delete=models.PROTECT,
+        null=True,
+        blank=True,
+        related_name="restored_by",
+        help_text="the boundary whose copy this one is, the first of them all",
+    )
 
     objects = BoundaryQuerySet.as_manager()
 
@@ -109,7 +154,7 @@ class CompactBoundary(models.Model):
         return f"{self.kind} to {self.covers_to}"
 
     def as_value(self) -> values.Boundary:
-        """The boundary with its attachments, which should have been prefetched."""
+        """The boundary with its attachments, which should have been prefetched; a `base` costs two more queries."""
         preserved = None
         if self.preserved_first is not None and self.preserved_last is not None:
             preserved = values.PreservedSegment(
@@ -134,6 +179,34 @@ class CompactBoundary(models.Model):
             cleared_at=frozenset((row["position"], row["tool_use_id"]) for row in self.cleared_results),
             clearing=values.Clearing(self.clearing),
             reverted_at=self.reverted_at,
+            reverted_after=self.reverted_after,
+            reverted_position=self.reverted_position,
+            origin=self.lineage,
+            summary_blocks=tuple(self.summary_blocks or ()),
+            generation=self.generation,
+            base=self.base.as_value() if self.base else None,
+        )
+
+    @property
+    def lineage(self) -> int:
+        """Key of the boundary that this one is, or is a copy of: the same for all that show the same."""
+        return self.restores_id or self.pk
+
+    def as_past_value(self) -> values.Boundary:
+        """Of a boundary that was taken back: when it held, and nothing of what it showed. No query."""
+        return values.Boundary(
+            id=str(self.uuid),
+            kind=values.BoundaryKind(self.kind),
+            covers_to=self.covers_to,
+            committed_at=self.committed_at_position,
+            created_at=self.created_at,
+            sequence=self.pk,
+            tokens_before=self.tokens_before,
+            tokens_after=self.tokens_after or 0,
+            reverted_at=self.reverted_at,
+            reverted_after=self.reverted_after,
+            reverted_position=self.reverted_position,
+            origin=self.lineage,
         )
 
 

@@ -151,3 +151,21 @@ class TranscriptEntry(models.Model):
 
     def __str__(self) -> str:
         return f"{self.type} line {self.line_number}"
+
+
+class PathAbsence(models.Model):
+    """Messages that had left the live path and have come back: a branch that was gone to again.
+
+    Written once a return, so that the context of the time between can still be told exactly (decision 4).
+    """
+
+    session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="path_absences")
+    left_at = models.PositiveIntegerField(help_text="position of the message with which they left the path")
+    back_at = models.PositiveIntegerField(help_text="position of the message with which they came back")
+    positions = ExactJSONField(default=list)
+
+    class Meta:
+        indexes = [models.Index(fields=["session", "left_at"], name="path_absence_by_left")]
+
+    def __str__(self) -> str:
+        return f"away from {self.left_at} to {self.back_at}"

@@ -65,6 +65,9 @@ class Session(models.Model):
         default=0, help_text="estimate of what the model is shown, without overhead"
     )
     view_bytes = models.PositiveBigIntegerField(default=0, help_text="size of what a request's messages hold")
+    # Of all that was ever appended to the conversation, so that what is due each so many can be told without a sum.
+    appended_tokens = models.PositiveBigIntegerField(default=0, help_text="estimate of all messages appended so far")
+    appended_calls = models.PositiveBigIntegerField(default=0, help_text="tool calls appended so far")
     overhead_tokens = models.PositiveIntegerField(default=0, help_text="system prompt and tools")
     given_overhead_tokens = models.PositiveIntegerField(
         default=0, help_text="estimate of the system prompt and tools that the client gave"

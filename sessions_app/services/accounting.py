@@ -14,7 +14,7 @@ from sessions_app.catalog import tokenizer_family
 from sessions_app.models import Message, Session
 from sessions_app.policy import Policy
 from sessions_app.transcript.calibration import Calibration
-from sessions_app.transcript.messages import SYNTHETIC_MODEL, MessageKind, Role, Usage
+from sessions_app.transcript.messages import SYNTHETIC_MODEL, MessageKind, Role, Usage, tool_uses
 from sessions_app.transcript.tokens import UsageAnchor, context_tokens
 from sessions_app.transcript.view import ContextView, is_rendered
 from sessions_app.transcript.window import warning_state, window_of
@@ -33,6 +33,8 @@ def count_appended(*, session: Session, rows: Sequence[Message], rewound: bool, 
             session.model = session.model or row.model
             session.last_assistant_at = _not_ahead(row.sent_at, now)
         if _is_shown(row):
+            session.appended_tokens += row.tokens
+            session.appended_calls += sum(1 for _ in tool_uses(row.content)) if row.role == Role.ASSISTANT else 0
             _count_row(session=session, row=row)
     if session.boundary_count and tokenizer_family(session.model) != family:
         # The model has become known just now: summary and placeholders are priced by its tokenizer.
@@ -96,6 +98,16 @@ def recount_view(*, session: Session, view: ContextView) -> None:
     session.view_tokens, session.view_bytes = view.tokens, view.content_bytes
     _keep_anchor(session=session, anchor=UsageAnchor.none(void_message_id=session.round_message_id))
     settle(session=session)
+
+
+def recount_as_before(*, session: Session, view: ContextView) -> None:
+    """After a boundary was taken back: `view` is what is shown again, through the boundary that is the head now."""
+    session.prepared = False
+    session.ignored_prompt_tokens = 0
+    head = view.boundary
+    session.compacted_from_tokens = head.tokens_before if head else 0
+    session.compacted_view_tokens = min(session.compacted_view_tokens, view.tokens) if head else 0
+    recount_view(session=session, view=view)
 
 
 def recount_cleared(*, session: Session, view: ContextView) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from django.db import transaction
@@ -11,7 +12,7 @@ from sessions_app.models import Attachment, CompactBoundary, Message, Session
 from sessions_app.models.fields import storable_text
 from sessions_app.services import accounting
 from sessions_app.services.append import lock_session
-from sessions_app.transcript.boundary import BoundaryDraft, BoundaryKind, Clearing, summary_uuid
+from sessions_app.transcript.boundary import BoundaryDraft, BoundaryKind, Clearing, Placement, summary_uuid
 from sessions_app.transcript.request import build_request
 from sessions_app.transcript.validation import validate_messages
 from sessions_app.transcript.view import ContextView
@@ -68,24 +69,40 @@ def commit_boundary(
 
 
 def record_imported_boundary(
-    *, session: Session, draft: BoundaryDraft, trigger: str, tokens_before: int, tokens_after: int | None, now: datetime
+    *,
+    session: Session,
+    draft: BoundaryDraft,
+    trigger: str,
+    tokens_before: int,
+    tokens_after: int | None,
+    now: datetime,
+    source_key: str = "",
 ) -> CompactBoundary:
-    """Write a boundary that a client's transcript already holds. The caller holds the session's lock."""
+    """Write a boundary that a transcript already holds, in the line with this key. The caller holds the session's
+    lock."""
     boundary = _write(session=session, draft=draft, trigger=trigger, tokens_before=tokens_before, now=now)
+    boundary.source_key = source_key
     _recount(session=session, boundary=boundary)
-    if tokens_after is not None:
-        boundary.tokens_after = tokens_after
-        boundary.save(update_fields=["tokens_after"])
+    boundary.tokens_after = boundary.tokens_after if tokens_after is None else tokens_after
+    boundary.save(update_fields=["tokens_after", "source_key"])
+    return boundary
+
+
+def write_copy(*, session: Session, boundary: CompactBoundary, attachments: Sequence[Attachment]) -> CompactBoundary:
+    """Store a boundary that was written before and comes back, and recount the session. The caller holds its lock."""
+    if boundary.kind != BoundaryKind.MICROCOMPACT:
+        _name_kept_messages(session=session, boundary=boundary)
+    boundary.save()
+    for attachment in attachments:
+        attachment.boundary = boundary
+    Attachment.objects.bulk_create(attachments)
+    _recount(session=session, boundary=boundary)
     return boundary
 
 
 def _refuse_stale(*, session: Session, draft: BoundaryDraft, expected_head_id: int | None, as_of: int) -> None:
-    head = selectors.head_boundary(session=session)
-    if (head.pk if head else None) != expected_head_id:
-        raise StaleView("another boundary was written meanwhile")
-    left = Message.objects.filter(session=session, left_path_at__gt=as_of, position__lte=as_of)
-    if left.exists():
-        raise StaleView("the conversation was taken back to an earlier message meanwhile")
+    if why := selectors.gone_stale(session=session, head_id=expected_head_id, as_of=as_of):
+        raise StaleView(why)
     if draft.covers_to > session.last_position:
         raise StaleView("the draft covers messages that are not stored")
 
@@ -115,6 +132,10 @@ def _write(
         prompt_version=draft.prompt_version,
         response_id=draft.response_id,
         usage=dict(draft.usage) or None,
+        summary_blocks=[dict(block) for block in draft.summary_blocks] or None,
+        generation=draft.generation,
+        facts=dict(draft.facts) or None,
+        base_id=draft.base.sequence if draft.base else None,
         tokens_before=tokens_before,
         created_at=now,
     )
@@ -136,9 +157,17 @@ def _write(
 
 
 def _name_kept_messages(*, session: Session, boundary: CompactBoundary) -> None:
-    """Head, anchor and tail of what stays verbatim: the preserved segment, else the kept tail."""
+    """Head, anchor and tail of what stays verbatim: the preserved segment, else the kept tail; where somebody chose
+    what to keep behind the summary, all of that.
+
+    The anchor is what the kept messages hang on: the summary behind which a tail stands, the boundary itself where an
+    early prefix stays in front of the summary (facts: transcript formats, section 4).
+    """
     first = boundary.preserved_first or boundary.covers_to + 1
     last = boundary.preserved_last or session.last_position
+    if boundary.kind == BoundaryKind.PARTIAL_UP_TO:
+        last = session.last_position
+        first = first if boundary.base_id else boundary.covers_to + 1  # not an older round that waits for a person
     kept = Message.objects.filter(
         session=session, position__range=(first, last), left_path_at__isnull=True, is_sidechain=False
     )
@@ -146,7 +175,8 @@ def _name_kept_messages(*, session: Session, boundary: CompactBoundary) -> None:
     tail = kept.order_by("-position").values_list("uuid", flat=True).first()
     if head and tail:
         boundary.head_uuid, boundary.tail_uuid = head, tail
-        boundary.anchor_uuid = summary_uuid(boundary_id=str(boundary.uuid))
+        early = boundary.preserved_placement == Placement.BEFORE_SUMMARY
+        boundary.anchor_uuid = str(boundary.uuid) if early else summary_uuid(boundary_id=str(boundary.uuid))
 
 
 def _recount(*, session: Session, boundary: CompactBoundary) -> ContextView:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from django.utils import timezone
 
-from sessions_app.models import CompactBoundary, Message, Session
+from sessions_app.models import CompactBoundary, Message, PathAbsence, Session
 from sessions_app.services.incoming import IncomingMessage
 from sessions_app.transcript.messages import Role, tool_results
 from sessions_app.transcript.rounds import starts_round
@@ -103,7 +103,7 @@ def _leave(*, session: Session, rows: Sequence[Message], parent: int, at: int) -
         gone = live.filter(position__gte=first).update(left_path_at=at)
         for row in (row for row in new if row.position >= first and row.left_path_at is None):
             row.left_path_at, gone = at, gone + 1
-    _bring_back(session=session, new=new, branch=branch)
+    _bring_back(session=session, new=new, branch=branch, at=at)
     # A boundary that covers what was left behind belongs to the abandoned branch.
     of_the_branch = CompactBoundary.objects.filter(session=session, covers_to__gt=parent, reverted_at__isnull=True)
     undone = of_the_branch.update(reverted_at=timezone.now())
@@ -136,14 +136,24 @@ def _abandoned_branch(*, session: Session, new: Sequence[Message], tip: int) -> 
     return branch, at
 
 
-def _bring_back(*, session: Session, new: Sequence[Message], branch: set[int]) -> None:
+def _bring_back(*, session: Session, new: Sequence[Message], branch: set[int], at: int) -> None:
+    """Put the branch back on the path with the message at position `at`; when it had left is kept apart."""
     positions = sorted(branch)
+    left: dict[int, list[int]] = {}
     for start in range(0, len(positions), 500):  # well below the number of variables that SQLite takes
-        part = positions[start : start + 500]
-        Message.objects.filter(session=session, position__in=part).update(left_path_at=None)
+        part = Message.objects.filter(session=session, position__in=positions[start : start + 500])
+        for position, left_at in part.values_list("position", "left_path_at"):
+            left.setdefault(left_at or 0, []).append(position)
+        part.update(left_path_at=None)
     for row in new:
         if row.position in branch:
+            left.setdefault(row.left_path_at or 0, []).append(row.position)
             row.left_path_at = None
+    PathAbsence.objects.bulk_create(
+        PathAbsence(session=session, left_at=moment, back_at=at, positions=sorted(gone))
+        for moment, gone in sorted(left.items())
+        if moment
+    )
 
 
 def _stand_at_end(*, session: Session, new: Sequence[Message]) -> None:

@@ -28,6 +28,7 @@ from sessions_app.services.boundaries import record_imported_boundary
 from sessions_app.services.incoming import IncomingMessage
 from sessions_app.transcript.boundary import BoundaryDraft, BoundaryKind, Placement, PreservedSegment
 from sessions_app.transcript.entries import ImportedBoundary, LineProblem, ParsedLine, TranscriptMessage, TranscriptNote
+from sessions_app.transcript.exported import BadMark, Written, draft_of
 from sessions_app.transcript.formats import AUTO, READERS
 from sessions_app.transcript.messages import MessageKind, human_text, text_of
 from sessions_app.transcript.tokens import estimate_text
@@ -77,9 +78,7 @@ def import_transcript(
     external_id = _external_id(stream=stream, name=name, reader=reader, line_bytes=policy.import_line_bytes)
     stream.seek(0)
     with transaction.atomic():
-        session, created = Session.objects.get_or_create(
-            team=team, external_id=external_id, defaults={"source": reader.NAME}
-        )
+        session, created = _session(team=team, external_id=external_id, source=reader.NAME)
         report = ImportReport(session=session, created=created)
         job = _Import(report=report, reader=reader, policy=policy, now=now)
         lock_session(session_id=session.pk)
@@ -89,6 +88,18 @@ def import_transcript(
         if not Message.objects.filter(session=session).exists():
             raise ImportRefused(_nothing_found(job.report.problems))
     return job.report
+
+
+def _session(*, team: Team, external_id: str, source: str) -> tuple[Session, bool]:
+    """The team's session that the file names: by its client's id, or by ours, which an export of ours may carry."""
+    if not Session.objects.filter(team=team, external_id=external_id).exists():
+        try:
+            exported = Session.objects.filter(team=team, uuid=UUID(external_id)).first()
+        except ValueError:
+            exported = None
+        if exported is not None:
+            return exported, False
+    return Session.objects.get_or_create(team=team, external_id=external_id, defaults={"source": source})
 
 
 def choose_reader(*, stream: IO[bytes], format_name: str, line_bytes: int) -> ModuleType:
@@ -192,6 +203,9 @@ class _Import:
         self.batch_bytes = 0
         self.title, self.title_rank = "", 0
         self.last_position = 0
+        # Lines that tell a boundary which this session holds as its own -> what they hang on.
+        self.known: dict[str, str | None] = {}
+        self.own: dict[str, bool] = {}
 
     def take(self, parsed: Sequence[ParsedLine], *, size: int) -> None:
         """One line of `size` bytes. A batch ends by lines or by bytes, whichever comes first."""
@@ -199,6 +213,9 @@ class _Import:
         for item in parsed:
             if isinstance(item, LineProblem):
                 self._note_problem(item)
+                continue
+            if isinstance(item, TranscriptNote) and item.ours and self._is_own(item.ours):
+                self.known[item.uuid] = item.parent_uuid
                 continue
             self.batch.append(item)
             if isinstance(item, TranscriptNote) and item.title and item.title_rank >= self.title_rank:
@@ -208,6 +225,16 @@ class _Import:
             full = self.batch_bytes >= self.policy.import_batch_bytes
             if ends or full or len(self.batch) >= self.policy.import_batch_lines:
                 self.flush()
+
+    def _is_own(self, uuid: str) -> bool:
+        """Whether the boundary of an exported line was written in this very session."""
+        if uuid not in self.own:
+            try:
+                rows = CompactBoundary.objects.filter(session=self.session, uuid=UUID(uuid))
+            except ValueError:
+                return False
+            self.own[uuid] = rows.exists()
+        return self.own[uuid]
 
     def _note_problem(self, problem: LineProblem) -> None:
         self.report.problem_count += 1
@@ -228,7 +255,7 @@ class _Import:
         batch, self.batch, self.batch_bytes = self.batch, [], 0
         if not batch:
             return
-        parents = _Parents(session=self.session, batch=batch)
+        parents = _Parents(session=self.session, batch=batch, known=self.known)
         told, note_uuid = self._boundary_before(batch[-1])
         batch[-1] = self._without_boundary(batch[-1]) if told is None else batch[-1]
         messages = [item for item in batch if isinstance(item, TranscriptMessage)]
@@ -243,8 +270,8 @@ class _Import:
         fresh_notes = self._store_notes(batch=batch, parents=parents, new=new)
         last = batch[-1]
         if isinstance(last, TranscriptNote):
-            if last.boundary and last.boundary.is_microcompact and last.key in fresh_notes:
-                self._record_micro(last.boundary)
+            if last.boundary and last.key in fresh_notes:
+                self._record_note(last, told=last.boundary)
         elif told is not None and last.uuid in new:
             self._record_summary(last, told=told, note_uuid=note_uuid, position=new[last.uuid].position)
 
@@ -289,17 +316,47 @@ class _Import:
             raw=note.raw,
         )
 
-    def _record_micro(self, told: ImportedBoundary) -> None:
+    def _record_note(self, note: TranscriptNote, *, told: ImportedBoundary) -> None:
+        """A boundary that its own line tells whole; a client's summary comes in a line of its own."""
+        if told.written:
+            self._record_written(note, written=told.written)
+        elif told.is_microcompact:
+            self._record_micro(told, source_key=note.key)
+
+    def _record_written(self, note: TranscriptNote, *, written: Written) -> None:
+        """A boundary of ours, restored as it was."""
+        rows = Message.objects.filter(session=self.session, uuid__in=written.uuids)
+        positions = dict(rows.values_list("uuid", "position"))
+        base = CompactBoundary.objects.filter(session=self.session, source_key=written.base or None).first()
+        try:
+            if written.base and base is None:
+                raise BadMark("the boundary below it is not there")
+            draft = draft_of(written=written, position_of=positions.get, base=base.as_value() if base else None)
+        except BadMark as bad:
+            reason = f"a boundary of an export: {bad}; kept raw"
+            self._note_problem(LineProblem(line_number=note.line_number, reason=reason, kept=True))
+            return
+        told = ImportedBoundary(
+            is_microcompact=not draft.kind.summarizes,
+            trigger=written.trigger,
+            tokens_before=written.tokens_before,
+            tokens_after=written.tokens_after,
+        )
+        self._record(draft, told=told, source_key=note.key)
+
+    def _record_micro(self, told: ImportedBoundary, *, source_key: str) -> None:
         if not told.cleared_tool_use_ids:
             return
         draft = BoundaryDraft(
             kind=BoundaryKind.MICROCOMPACT, covers_to=0, cleared_tool_use_ids=told.cleared_tool_use_ids
         )
-        self._record(draft, told=told)
+        self._record(draft, told=told, source_key=source_key)
 
     def _record_summary(
         self, message: TranscriptMessage, *, told: ImportedBoundary, note_uuid: str, position: int
     ) -> None:
+        if told.reverted:
+            return
         summary = text_of(message.content).strip()
         preserved = self._preserved(told.preserved_uuids, before=position)
         early = bool(told.anchor_uuid) and told.anchor_uuid == note_uuid
@@ -320,7 +377,7 @@ class _Import:
             if preserved
             else None,
         )
-        self._record(draft, told=told)
+        self._record(draft, told=told, source_key=message.parent_uuid or "")
 
     def _boundary_before(self, item: TranscriptMessage | TranscriptNote) -> tuple[ImportedBoundary | None, str]:
         """The compaction that a summary belongs to, as its boundary line tells it, and that line's uuid.
@@ -342,7 +399,7 @@ class _Import:
         found = sorted(positions)
         return (found[0], found[-1]) if found else None
 
-    def _record(self, draft: BoundaryDraft, *, told: ImportedBoundary) -> None:
+    def _record(self, draft: BoundaryDraft, *, told: ImportedBoundary, source_key: str) -> None:
         self.session = lock_session(session_id=self.session.pk)
         before = told.tokens_before
         record_imported_boundary(
@@ -352,6 +409,7 @@ class _Import:
             tokens_before=before if before is not None else self.session.context_tokens,
             tokens_after=told.tokens_after,
             now=timezone.now(),
+            source_key=storable_text(source_key)[:200],
         )
         self.report.boundaries += 1
 
@@ -366,12 +424,18 @@ ROOT = 0  # the anchor of what hangs on nothing; positions begin at 1
 class _Parents:
     """Finds the message that a line hangs on, through lines that are no messages, at two queries a batch."""
 
-    def __init__(self, *, session: Session, batch: Sequence[TranscriptMessage | TranscriptNote]) -> None:
+    def __init__(
+        self,
+        *,
+        session: Session,
+        batch: Sequence[TranscriptMessage | TranscriptNote],
+        known: Mapping[str, str | None],
+    ) -> None:
         notes = [item for item in batch if isinstance(item, TranscriptNote)]
-        self.note_parent = {note.uuid: note.parent_uuid for note in notes if note.uuid}
+        self.note_parent = {**known, **{note.uuid: note.parent_uuid for note in notes if note.uuid}}
         self.boundaries = {note.uuid for note in notes if note.boundary}
         self.message_uuids = {item.uuid for item in batch if isinstance(item, TranscriptMessage)}
-        outside = {item.parent_uuid for item in batch if item.parent_uuid}
+        outside = {item.parent_uuid for item in batch if item.parent_uuid} | {p for p in known.values() if p}
         outside -= self.message_uuids | set(self.note_parent)
         entries = TranscriptEntry.objects.filter(session=session, key__in=outside)
         self.entry_anchor = dict(entries.values_list("key", "anchor_position"))

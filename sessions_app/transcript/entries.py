@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from sessions_app.transcript.exported import Written
 from sessions_app.transcript.messages import Content, MessageKind, Role
 
 
@@ -34,7 +35,10 @@ class TranscriptMessage:
 
 @dataclass(frozen=True, slots=True)
 class ImportedBoundary:
-    """A compaction that the client made itself, as its transcript tells it. Tokens are None where it does not say."""
+    """A compaction that the client made itself, as its transcript tells it. Tokens are None where it does not say.
+
+    `reverted`: it was taken back before the transcript was exported. `written`: one of ours, in an export of ours.
+    """
 
     is_microcompact: bool
     trigger: str
@@ -44,11 +48,14 @@ class ImportedBoundary:
     anchor_uuid: str = ""
     cleared_tool_use_ids: tuple[str, ...] = ()
     instructions: str = ""
+    reverted: bool = False
+    written: Written | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TranscriptNote:
-    """Any other line, kept raw. `uuid` is "" where the line has none; `title` where it names the session."""
+    """Any other line, kept raw. `uuid` is "" where the line has none; `title` where it names the session. `ours`: uuid
+    of the boundary of ours that the line tells, or tells a part of."""
 
     line_number: int
     key: str
@@ -60,6 +67,7 @@ class TranscriptNote:
     title: str = ""
     title_rank: int = 0
     boundary: ImportedBoundary | None = None
+    ours: str = ""
 
 
 @dataclass(frozen=True, slots=True)

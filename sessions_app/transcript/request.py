@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sessions_app.transcript.messages import Role, content_blocks
+from sessions_app.transcript.native import COMPACTION, betas_for, is_signed, leads, readable
 from sessions_app.transcript.pairing import FURTHER, Block, Repair, Turn, ensure_pairing
 from sessions_app.transcript.rounds import ResponseCalls
 from sessions_app.transcript.view import CLEARED_RESULT, ContextView, ViewItem
@@ -21,7 +22,7 @@ THINKING = frozenset({"thinking", "redacted_thinking"})
 # What the API takes in a user and in an assistant message (facts: Anthropic API, sections 5 to 7). Another type
 # becomes text, so that an unknown block can't make a session unusable.
 USER_BLOCKS = frozenset({"text", "image", "document", "search_result", "tool_result", "container_upload"})
-ASSISTANT_BLOCKS = frozenset({"text", "tool_use", "compaction", "server_tool_use", "mcp_tool_use"}) | THINKING
+ASSISTANT_BLOCKS = frozenset({"text", "tool_use", COMPACTION, "server_tool_use", "mcp_tool_use"}) | THINKING
 RESULT_PARTS = frozenset({"text", "image", "document", "search_result", "tool_reference"})
 # Results of server tools stand in the assistant message itself, next to their call.
 SERVER_CALLS = frozenset({"server_tool_use", "mcp_tool_use"})
@@ -54,6 +55,11 @@ class MessagesRequest:
     repairs: tuple[Repair, ...]
     edited: tuple[str, ...] = ()
 
+    @property
+    def betas(self) -> tuple[str, ...]:
+        """Beta names that the request must carry for its messages."""
+        return betas_for(self.messages)
+
 
 def build_request(*, view: ContextView, system: Any = None, tools: Any = None) -> MessagesRequest:
     """The request that shows the model exactly the view.
@@ -64,7 +70,7 @@ def build_request(*, view: ContextView, system: Any = None, tools: Any = None) -
     turns = [turn for turn in _turns(view) if turn.blocks]
     paired, repairs = ensure_pairing(_merge(turns))
     finished = _only_leading_compaction(_merge([turn for turn in map(_finish, paired) if turn.blocks]))
-    if finished and finished[0].role != Role.USER and not _leads_with_compaction(finished[0]):
+    if finished and finished[0].role != Role.USER and not leads(finished[0].blocks):
         marker = BEGINNING_MARKER if view.items[0].position == 1 else LEADING_MARKER
         finished.insert(0, Turn(role=Role.USER, blocks=[{"type": "text", "text": marker}]))
     edited = [block["tool_use_id"] for turn in finished for block in turn.blocks if block.pop(EDITED, False)]
@@ -123,6 +129,9 @@ def _clean_block(block: Mapping[str, Any], item: ViewItem) -> Block | None:
         return _result(block, item)
     if kind == "tool_use" and item.role == Role.ASSISTANT:
         return _call(block)
+    if kind == COMPACTION:
+        signed = is_signed(block) and item.role == Role.ASSISTANT
+        return {key: block[key] for key in block if key != "cache_control"} if signed else _compaction_as_text(block)
     if _known(block, item.role):
         return _plain(block)
     return {"type": "text", "text": _described(block)}
@@ -259,14 +268,14 @@ def _only_leading_compaction(turns: Sequence[Turn]) -> list[Turn]:
     fixed = []
     for number, turn in enumerate(turns):
         blocks = [
-            {"type": "text", "text": _described(block)}
-            if block.get("type") == "compaction" and (number or place)
-            else block
+            _compaction_as_text(block) if block.get("type") == COMPACTION and (number or place) else block
             for place, block in enumerate(turn.blocks)
         ]
-        fixed.append(Turn(role=turn.role, blocks=blocks))
+        fixed.append(Turn(role=turn.role, blocks=[block for block in blocks if block is not None]))
     return fixed
 
 
-def _leads_with_compaction(turn: Turn) -> bool:
-    return bool(turn.blocks) and turn.blocks[0].get("type") == "compaction"
+def _compaction_as_text(block: Mapping[str, Any]) -> Block | None:
+    """What a block says that can't go as what it is; None for one that says nothing."""
+    told = readable(block)
+    return {"type": "text", "text": told} if told else None

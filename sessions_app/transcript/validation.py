@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from sessions_app.transcript.native import COMPACTION, is_signed
 from sessions_app.transcript.request import (
     ASSISTANT_BLOCKS,
     BLOCK_KEYS,
@@ -61,7 +62,7 @@ def _with_parts(message: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 def _roles(messages: Sequence[Mapping[str, Any]]) -> list[str]:
     problems = []
     first = messages[0]
-    compaction_first = bool(_blocks(first)) and _blocks(first)[0].get("type") == "compaction"
+    compaction_first = bool(_blocks(first)) and _blocks(first)[0].get("type") == COMPACTION
     if first.get("role") != "user" and not compaction_first:
         problems.append("messages.0: the first message must be the user's")
     for index, message in enumerate(messages):
@@ -88,7 +89,7 @@ def _content(index: int, message: Mapping[str, Any]) -> list[str]:
         fault = _block_fault(str(message.get("role")), block)
         if fault:
             problems.append(f"messages.{index}.content.{number}: {fault}")
-        if block.get("type") == "compaction" and (index or number):
+        if block.get("type") == COMPACTION and (index or number):
             problems.append(f"messages.{index}.content.{number}: a compaction block that is not the first block")
     if message.get("role") == "assistant" and blocks[-1].get("type") in THINKING:
         problems.append(f"messages.{index}: an assistant message may not end in thinking")
@@ -133,6 +134,10 @@ def _source_fault(block: Mapping[str, Any]) -> str:
     return "" if isinstance(block.get("source"), Mapping) else f"{block.get('type')} without source"
 
 
+def _compaction_fault(block: Mapping[str, Any]) -> str:
+    return "" if is_signed(block) else "a compaction block without signature or content"
+
+
 def _result_fault(block: Mapping[str, Any]) -> str:
     if "is_error" in block and not isinstance(block["is_error"], bool):
         return "is_error is neither true nor false"
@@ -158,6 +163,7 @@ FAULTS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "image": _source_fault,
     "document": _source_fault,
     "tool_result": _result_fault,
+    COMPACTION: _compaction_fault,
 }
 
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from sessions_app.catalog import TokenizerFamily
-from sessions_app.transcript.boundary import AttachmentValue, Boundary, Clearing, Placement, summary_uuid
+from sessions_app.transcript.boundary import AttachmentValue, Boundary, Clearing, summary_uuid
 from sessions_app.transcript.messages import (
     Content,
     ContentBlock,
@@ -18,6 +18,8 @@ from sessions_app.transcript.messages import (
     content_blocks,
     tool_results,
 )
+from sessions_app.transcript.native import leads
+from sessions_app.transcript.reigns import Reigns
 from sessions_app.transcript.tokens import estimate_block
 
 CLEARED_RESULT = "[Old tool result content cleared]"  # Claude Code's own placeholder
@@ -92,11 +94,10 @@ def attachment_content(*, text: str) -> str:
 
 def head_of(boundaries: Sequence[Boundary], *, at: Boundary | None = None) -> Boundary | None:
     """The newest summarising boundary in force; `at`: as it was right after that boundary was written."""
-    moment = at.created_at if at else None
     candidates = [
         b
         for b in boundaries
-        if b.kind.summarizes and (at is None or b.sequence <= at.sequence) and (b is at or b.in_force_at(moment))
+        if b.kind.summarizes and (at is None or b.sequence <= at.sequence) and (b is at or b.in_force_at(at))
     ]
     return max(candidates, key=lambda b: b.sequence, default=None)
 
@@ -112,15 +113,22 @@ def fold(
     """Read the history through its boundaries.
 
     `messages`: oldest first; at least those after the head boundary's `covers_to` and its preserved segment.
-    `boundaries`: at least the head and the micro ones after it. `at`: the context as it stood right after
-    that boundary, messages that came later left out. `family`: for the estimate of what placeholders save.
+    `boundaries`: at least the head, the micro ones after it, and those that were taken back since what is shown was
+    made. `at`: the context as it stood right after that boundary, messages that came later left out. `family`: for the
+    estimate of what placeholders save.
     `edits_at_api`: results that are cleared by edits on the API's side are shown whole (and marked `edited`), as
     a request with these edits sends them; else as placeholders, which is what the model sees.
     """
     head = head_of(boundaries, at=at)
+    # No edits are sent beside a compaction block, ours or a client's (facts: Anthropic API, section 7a).
+    edits_at_api = edits_at_api and not any(boundary.summary_blocks for boundary in (head.chain if head else ()))
     micro = _clearing(boundaries=boundaries, head=head, at=at)
     items = list(_items(messages=messages, head=head, micro=micro, family=family, at=at, edits_at_api=edits_at_api))
-    return ContextView(items=_mark_stale(items=items, head=head, micro=micro, edits_at_api=edits_at_api), boundary=head)
+    if edits_at_api and items and leads(items[0].content):
+        return fold(messages=messages, boundaries=boundaries, family=family, at=at)
+    past = _past(boundaries=boundaries, at=at)
+    marked = _mark_stale(items=items, head=head, micro=micro, past=past, edits_at_api=edits_at_api)
+    return ContextView(items=marked, boundary=head)
 
 
 def stream_items(
@@ -216,31 +224,30 @@ def _live(message: Message, upto: int | None) -> bool:
 
 
 def _clearing(*, boundaries: Sequence[Boundary], head: Boundary | None, at: Boundary | None) -> list[Boundary]:
-    """The boundaries whose cleared ids hold: the head's own, and the micro ones since."""
-    moment = at.created_at if at else None
-    floor = head.sequence if head else -1
+    """The boundaries whose cleared ids hold: the head's own, and the micro ones since; in a kept prefix older ones, and
+    those of the boundary that it is read through."""
+    floor = head.clears_from if head else -1
+    given = {b.sequence for b in boundaries}
+    below = [b for b in (head.below if head else ()) if b.sequence not in given]
     return [
         b
-        for b in boundaries
+        for b in (*below, *boundaries)
         if b.cleared_tool_use_ids
         and b.sequence >= floor
         and (at is None or b.sequence <= at.sequence)
-        and (b is at or b.in_force_at(moment))
+        and (b is at or b.in_force_at(at))
     ]
 
 
 def _apply(*, head: Boundary | None, shown: Iterable[Message]) -> Iterator[ViewItem]:
-    """The messages in order, with what the head boundary puts in at its place."""
-    segment = head.preserved if head else None
-    early = segment is not None and segment.placement == Placement.BEFORE_SUMMARY
-    waiting = head
+    """The messages in order, with what the head boundary, and those that it keeps, put in at their places."""
+    waiting = list(head.chain) if head else []
     for message in shown:
-        if waiting is not None and not (early and message.position <= waiting.covers_to):
-            yield from _inserted(waiting)
-            waiting = None
+        while waiting and not (waiting[0].keeps_prefix and message.position <= waiting[0].covers_to):
+            yield from _inserted(waiting.pop(0))
         yield _message_item(message)
-    if waiting is not None:
-        yield from _inserted(waiting)
+    for boundary in waiting:
+        yield from _inserted(boundary)
 
 
 def _inserted(head: Boundary) -> Iterator[ViewItem]:
@@ -324,40 +331,43 @@ def _with_cleared(item: ViewItem, cleared: _Cleared, family: TokenizerFamily, ed
 
 
 def _mark_stale(
-    *, items: Sequence[ViewItem], head: Boundary | None, micro: Sequence[Boundary], edits_at_api: bool
+    *,
+    items: Sequence[ViewItem],
+    head: Boundary | None,
+    micro: Sequence[Boundary],
+    past: Sequence[Boundary],
+    edits_at_api: bool,
 ) -> tuple[ViewItem, ...]:
     """Thinking is bound to everything before it (facts: Anthropic API, section 8; decision 12).
 
-    Edits on the API's side do not count as changes, as long as the request carries them.
+    Edits on the API's side do not count as changes, as long as the request carries them. `past`: boundaries that had
+    been taken back, through which some of the responses were made.
     """
-    marked, after_summary = [], False
+    marked = []
+    chain = {summary_uuid(boundary_id=boundary.id): boundary for boundary in (head.chain if head else ())}
+    reigns = Reigns(items=items, in_force=[*chain.values(), *micro], past=past)
     changed_at = next((item.position for item in items if item.cleared), None)
-    rewriting = [b for b in micro if not (edits_at_api and b.clearing == Clearing.API_EDIT)]
-    settled = max((b.committed_at for b in rewriting), default=0)
-    bound_to = _bound_to_old_prefix(items=items, head=head) if head else 0
+    # What a summary has carried on was cleared before it, and is behind it: `made_without` tells.
+    clearings = [b for b in micro if not b.kind.summarizes]
+    rewriting = [b for b in clearings if not (edits_at_api and b.clearing == Clearing.API_EDIT)]
+    settled = max((reigns.first_written_at(b) for b in rewriting), default=0)
+    summaries: list[Boundary] = []
     for item in items:
-        after_summary = after_summary or (head is not None and item.position == 0)
-        behind_summary = after_summary and head is not None and item.position <= bound_to
-        behind_cleared = changed_at is not None and changed_at < item.position <= settled
-        stale = item.role == Role.ASSISTANT and item.position > 0 and (behind_summary or behind_cleared)
+        if item.position == 0 and item.uuid in chain:
+            summaries.append(chain[item.uuid])
+        stale = (
+            item.role == Role.ASSISTANT
+            and item.position > 0
+            and (
+                (changed_at is not None and changed_at < item.position <= settled)
+                or reigns.made_through_what_is_gone(item.position)
+                or any(reigns.made_without(boundary, item.position) for boundary in summaries)
+            )
+        )
         marked.append(replace(item, stale_thinking=True) if stale else item)
     return tuple(marked)
 
 
-def _bound_to_old_prefix(*, items: Sequence[ViewItem], head: Boundary) -> int:
-    """The last position whose thinking belongs to the context before the boundary.
-
-    A request that was under way when the boundary was written was made from the old context, and its response arrives
-    after it; the size of its prompt tells (nearer to what the context was before than to what it is since).
-    """
-    last, response = head.committed_at, None
-    for item in items:
-        if item.position <= head.committed_at or item.role != Role.ASSISTANT or item.message is None:
-            continue
-        if response is not None and item.message_id != response:
-            break
-        usage = item.message.usage
-        if usage is None or 2 * usage.prompt_tokens <= head.tokens_before + head.tokens_after:
-            break
-        last, response = item.position, item.message_id
-    return last
+def _past(*, boundaries: Sequence[Boundary], at: Boundary | None) -> list[Boundary]:
+    """Of the boundaries, those that had been taken back, now or when `at` was written."""
+    return [b for b in boundaries if b is not at and (at is None or b.sequence < at.sequence) and not b.in_force_at(at)]

@@ -30,7 +30,7 @@ class World:
         return self.clients[who].get(path)
 
     def compact(self, session: Session) -> CompactionRun:
-        return actions.compact_now(session=session, instructions="", now=NOW, listener=lambda stage, part: None)
+        return actions.compact_now(session=session, wanted=actions.Wanted(), now=NOW, listener=lambda stage, part: None)
 
     def page(self, who: str, path: str) -> str:
         answer = self.get(who, path)
@@ -63,7 +63,9 @@ def world(db: None, sessions_in_cookies: None) -> World:
     team, other = make_team("red"), make_team("blue")
     session = make_session(team, title="Fix the parser", external_id="ext-1")
     append(session, *turns(20, size=2_000))
-    run = actions.compact_now(session=session, instructions="keep names", now=NOW, listener=lambda stage, part: None)
+    run = actions.compact_now(
+        session=session, wanted=actions.Wanted(instructions="keep names"), now=NOW, listener=lambda stage, part: None
+    )
     assert run.boundary is not None, run.detail
     session.refresh_from_db()
     clients = {

@@ -57,7 +57,7 @@ def session(db: None) -> Session:
         user([res("e", "y" * 3_000)]),
         user("<script>document.title = 'owned'</script> ![x](https://evil.example/pixel.png)"),
     )
-    run = actions.compact_now(session=session, instructions="", now=NOW, listener=lambda stage, part: None)
+    run = actions.compact_now(session=session, wanted=actions.Wanted(), now=NOW, listener=lambda stage, part: None)
     assert run.boundary is not None, run.detail
     return session
 
@@ -232,7 +232,7 @@ class TestInTheBrowser:
 
     def test_a_run_that_waits_refreshes_itself(self, watched: Any, session: Session) -> None:
         append(session, user("something new"))
-        run = actions.request_compaction(session=session, instructions="", now=NOW)
+        run = actions.request_compaction(session=session, wanted=actions.Wanted(), now=NOW)
         tab = watched()
         tab.open(f"/admin/compaction_app/compactionrun/{run.pk}/change/")
         assert tab.page.locator("#run-live").get_attribute("data-active") == "yes"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from compaction_app.admin.model_calls import call_row, cost_told, tried, used_of
+from compaction_app.admin.model_calls import WAYS, call_row, cost_told, tried, used_of
 from compaction_app.admin.run_story import HAPPENED, NEXT, NEXT_BY_PROBLEM, story_of
 from compaction_app.engine.model_summary.calls import Way
 from compaction_app.engine.outcome import FailureReason
@@ -213,7 +213,9 @@ class TestStory:
         run = failed_run(world.session)
         for ordinal, way in enumerate(Way, start=1):
             make_call(run, ordinal=ordinal, way=way.value)
-        assert "(shared prefix and stand-alone)" in tried(list(run.calls.all()))
+        told = tried(list(run.calls.all()))
+        assert all(words in told for words in WAYS.values())
+        assert set(WAYS) == {way.value for way in Way}
         assert tried([]) == "No model was called."
 
 

@@ -67,7 +67,7 @@ class TestAnalysis:
 
     def test_after_a_compaction(self, api: Api, session: Session) -> None:
         append(session, *turns(40))
-        actions.compact_now(session=session, instructions="", now=timezone.now(), listener=lambda *_: None)
+        actions.compact_now(session=session, wanted=actions.Wanted(), now=timezone.now(), listener=lambda *_: None)
         session.refresh_from_db()
         body = analysis(api, session)
         adds_up(body, session)

@@ -45,7 +45,9 @@ FIELDS = {
 
 
 def compact(session: Session) -> CompactionRun:
-    run = actions.compact_now(session=session, instructions="mind x", now=timezone.now(), listener=lambda *_: None)
+    run = actions.compact_now(
+        session=session, wanted=actions.Wanted(instructions="mind x"), now=timezone.now(), listener=lambda *_: None
+    )
     assert run.boundary, run.detail
     return run
 

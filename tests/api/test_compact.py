@@ -11,10 +11,11 @@ from django.utils import timezone
 
 from compaction_app import actions, tasks
 from compaction_app.api import compact
+from compaction_app.engine.command import Scope
 from compaction_app.models import CompactionRun, RunStatus
 from sessions_app.models import Session
-from tests.cast import Api, errors
-from tests.factories import append, turns, user
+from tests.cast import Api, Cast, errors
+from tests.factories import append, make_session, turns, user
 
 
 def path(session: Session) -> str:
@@ -31,7 +32,7 @@ def full(session: Session) -> Session:
 def idle_worker(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """Nobody works; what was handed to the worker."""
     sent: list[dict[str, Any]] = []
-    monkeypatch.setattr(actions, "hand_out_on_commit", lambda **kwargs: sent.append(kwargs))
+    monkeypatch.setattr(actions.handing_out, "hand_out_on_commit", lambda **kwargs: sent.append(kwargs))
     return sent
 
 
@@ -111,7 +112,7 @@ class TestRequest:
         assert CompactionRun.objects.count() == 1
 
     def test_after_the_end_there_may_be_another(self, api: Api, full: Session, idle_worker: list[Any]) -> None:
-        actions.compact_now(session=full, instructions="", now=timezone.now(), listener=lambda *_: None)
+        actions.compact_now(session=full, wanted=actions.Wanted(), now=timezone.now(), listener=lambda *_: None)
         append(full, *turns(20, start=100))
         assert api.send(path(full)).status_code == 202
 
@@ -131,16 +132,15 @@ class TestRequest:
             ({"wait": "soon"}, [("invalid", "wait")]),
             ({"wait": "nan"}, [("invalid", "wait")]),
             ({"instruction": "x"}, [("unknown_field", "instruction")]),
-            *(
-                ({name: value}, [("not_supported_yet", name)])
-                for name, value in [
-                    ("up_to", "u1"),
-                    ("from", "u1"),
-                    ("mode", "reactive"),
-                    ("summarizer", "extractive"),
-                    ("dry_run", True),
-                ]
-            ),
+            ({"dry_run": True}, [("not_supported_yet", "dry_run")]),
+            ({"up_to": "nobody"}, [("unknown_uuid", "up_to")]),
+            ({"from": "nobody"}, [("unknown_uuid", "from")]),
+            ({"up_to": "u1", "from": "u2"}, [("invalid", "from")]),
+            ({"up_to": "u1", "mode": "reactive"}, [("invalid", "mode")]),
+            ({"mode": "proactive"}, [("invalid_choice", "mode")]),
+            ({"mode": "reactive"}, [("reactive_compact_disabled", "mode")]),
+            ({"error": "prompt is too long"}, [("invalid", "error")]),
+            ({"summarizer": "somebody"}, [("invalid_choice", "summarizer")]),
         ],
     )
     def test_what_is_wrong_is_named(
@@ -184,8 +184,9 @@ class TestCommand:
         ("body", "expected"),
         [
             ({"command": "/compact", "instructions": "x"}, ("invalid", "instructions")),
-            ({"command": "/compact up_to:u1 keep the SQL"}, ("not_supported_yet", "command")),
-            ({"command": "from:u1"}, ("not_supported_yet", "command")),
+            ({"command": "/compact up_to:nobody keep the SQL"}, ("unknown_uuid", "command")),
+            ({"command": "from:nobody"}, ("unknown_uuid", "command")),
+            ({"command": "/compact", "up_to": "u1"}, ("invalid", "up_to")),
             ({"command": "/compact up_to:"}, ("invalid", "command")),
             ({"command": "/compact up_to:u1 from:u2"}, ("invalid", "command")),
             ({"command": "x" * 16_385}, ("invalid", "command")),
@@ -200,7 +201,76 @@ class TestCommand:
         assert (answer.status_code, errors(answer)) == (400, [expected])
         assert not CompactionRun.objects.exists()
 
-    def test_a_part_is_refused_whatever_the_session_is_like(
-        self, api: Api, session: Session, idle_worker: list[Any]
+    def test_a_part_of_an_empty_session(self, api: Api, session: Session, idle_worker: list[Any]) -> None:
+        assert errors(api.send(path(session), {"command": "from:u1"})) == [("nothing_to_compact", None)]
+
+
+class TestPart:
+    """`up_to` and `from`: a part of the session, by a message (S7)."""
+
+    @pytest.mark.django_db(transaction=True)
+    @pytest.mark.parametrize(
+        ("body", "scope"), [({"up_to": "u20"}, "up_to"), ({"from": "u20"}, "from"), ({"command": "from:u20"}, "from")]
+    )
+    def test_it_works(self, api: Api, full: Session, eager_worker: None, body: Any, scope: str) -> None:
+        answer = api.send(path(full), {**body, "wait": 5})
+        assert (answer.status_code, answer.json()["status"]) == (200, "succeeded")
+        run = answer.json()
+        assert run["cut"] == {"scope": scope, "asked": "u20", "uuid": "u20", "moved": False}
+        boundary = api.read(f"boundaries/{run['boundary']}/").json()
+        assert boundary["kind"] == f"partial_{scope}"
+        early = {"head": "u0", "anchor": boundary["id"], "tail": "b19"}
+        late = {"head": "u20", "anchor": boundary["preserved"]["anchor"], "tail": "b39"}
+        assert boundary["preserved"] == (early if scope == "from" else late)
+
+    @pytest.mark.django_db(transaction=True)
+    def test_from_puts_the_summary_behind_what_is_kept(self, api: Api, full: Session, eager_worker: None) -> None:
+        before = api.read(f"sessions/{full.uuid}/context/").json()["messages"]
+        run = api.send(path(full), {"from": "u20", "wait": 5}).json()
+        context = api.read(f"sessions/{full.uuid}/context/").json()
+        assert context["boundary"] == run["boundary"]
+        assert context["messages"][:80] == before[:80]
+        assert "continued from an earlier conversation" in str(context["messages"][80])
+        assert len(context["messages"]) == 81
+        assert context["tokens"] == run["tokens_after"] < run["tokens_before"]
+
+    def test_a_cut_that_was_moved_is_told(self, api: Api, full: Session, idle_worker: list[Any]) -> None:
+        answer = api.send(path(full), {"up_to": "t20"})
+        assert answer.status_code == 202
+        assert answer.json()["cut"] == {"scope": "up_to", "asked": "t20", "uuid": "a20", "moved": True}
+
+    def test_the_whole_has_no_cut(self, api: Api, full: Session, idle_worker: list[Any]) -> None:
+        assert api.send(path(full)).json()["cut"] is None
+
+    @pytest.mark.parametrize("field", ["up_to", "from"])
+    @pytest.mark.parametrize(
+        ("uuid", "code"),
+        [
+            ("nobody", "unknown_uuid"),
+            ("of-charlie", "unknown_uuid"),
+            ("elsewhere", "foreign_session"),
+            ("u3", "already_compacted"),
+            ("u35", "not_on_live_path"),
+            ("side", "not_on_live_path"),
+        ],
+    )
+    def test_what_can_not_be(
+        self, api: Api, cast: Cast, full: Session, idle_worker: list[Any], field: str, uuid: str, code: str
     ) -> None:
-        assert errors(api.send(path(session), {"command": "from:u1"})) == [("not_supported_yet", "command")]
+        append(make_session(cast.charlies_team), user("theirs", uuid="of-charlie"))
+        append(make_session(cast.alices_team), user("ours", uuid="elsewhere"))
+        append(full, user("aside", uuid="side", is_sidechain=True))
+        wanted = actions.Wanted(scope=Scope.UP_TO, scope_uuid="u10")
+        actions.compact_now(session=full, wanted=wanted, now=timezone.now(), listener=lambda *_: None)
+        append(full, user("another way", uuid="other", parent_uuid="b30"))
+        answer = api.send(path(full), {field: uuid})
+        assert (answer.status_code, errors(answer)) == (400, [(code, field)])
+        assert not CompactionRun.objects.filter(status=RunStatus.QUEUED).exists()
+
+    @pytest.mark.parametrize("body", [{"up_to": "u0"}, {"up_to": "a0"}, {"from": "b39"}])
+    def test_nothing_on_that_side(self, api: Api, full: Session, idle_worker: list[Any], body: Any) -> None:
+        assert errors(api.send(path(full), body)) == [("nothing_on_that_side", next(iter(body)))]
+
+    def test_while_a_run_is_active(self, api: Api, full: Session, idle_worker: list[Any]) -> None:
+        api.send(path(full))
+        assert api.send(path(full), {"from": "nobody"}).status_code == 409

@@ -19,7 +19,7 @@ def path(session: Session) -> str:
 
 
 def compact(session: Session) -> CompactionRun:
-    run = actions.compact_now(session=session, instructions="", now=timezone.now(), listener=lambda *_: None)
+    run = actions.compact_now(session=session, wanted=actions.Wanted(), now=timezone.now(), listener=lambda *_: None)
     assert run.boundary, run.detail
     session.refresh_from_db()
     return run
@@ -33,7 +33,7 @@ class TestContext:
         answer = api.read(path(session))
         assert answer.status_code == 200
         body = answer.json()
-        assert set(body) == {"system", "tools", "messages", "tokens", "boundary", "cleared_tool_results"}
+        assert set(body) == {"system", "tools", "messages", "tokens", "boundary", "cleared_tool_results", "betas"}
         assert (body["system"], body["tools"]) == ("Be careful.", tools)
         assert (body["boundary"], body["cleared_tool_results"]) == (None, 0)
         assert body["tokens"] == session.context_tokens

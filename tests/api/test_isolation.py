@@ -24,7 +24,7 @@ def ids(cast: Cast) -> dict[str, Any]:
     """Ids of Alice's rows, by the parameter's name in the URL conf."""
     session = make_session(cast.alices_team, external_id="hers", title="secret of Alice")
     append(session, *turns(40))
-    run = actions.compact_now(session=session, instructions="", now=timezone.now(), listener=lambda *_: None)
+    run = actions.compact_now(session=session, wanted=actions.Wanted(), now=timezone.now(), listener=lambda *_: None)
     assert run.boundary
     CompactionState.objects.create(session=session, opened_at=timezone.now(), opened_by="failures")
     hook = actions.create_hook(team=cast.alices_team, event="post_compact", values={"url": "https://example.com/Alice"})

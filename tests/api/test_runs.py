@@ -30,6 +30,7 @@ FIELDS = {
     "tokens_after",
     "usage",
     "source",
+    "cut",
     "tokens_streamed",
     "model",
     "prompt_version",
@@ -73,7 +74,9 @@ CALL_FIELDS = {
 
 
 def compact(session: Session) -> CompactionRun:
-    return actions.compact_now(session=session, instructions="mind x", now=timezone.now(), listener=lambda *_: None)
+    return actions.compact_now(
+        session=session, wanted=actions.Wanted(instructions="mind x"), now=timezone.now(), listener=lambda *_: None
+    )
 
 
 @pytest.fixture

@@ -161,7 +161,7 @@ class TestRestored:
     def test_a_compaction_restores_it_as_of_its_boundary(self, api: Api, session: Session) -> None:
         append(session, *turns(40, size=2_000))
         put(api, session, STATE)
-        run = actions.compact_now(session=session, instructions="", now=NOW, listener=lambda *_: None)
+        run = actions.compact_now(session=session, wanted=actions.Wanted(), now=NOW, listener=lambda *_: None)
         assert run.boundary, run.detail
         before = api.read(f"boundaries/{run.boundary.uuid}/").json()["attachments"]
         assert {"plan_mode", "tools_delta", "agents_delta"} <= {attachment["kind"] for attachment in before}

@@ -15,7 +15,7 @@ def run() -> None:
     session = import_sample().session
     began = time.perf_counter()
     done = actions.compact_now(
-        session=session, instructions="", now=timezone.now(), listener=lambda stage, fraction: None
+        session=session, wanted=actions.Wanted(), now=timezone.now(), listener=lambda stage, fraction: None
     )
     say(
         "compact_sample",

@@ -79,7 +79,7 @@ class TestReport:
     def test_after_a_compaction_it_shows_summary_and_attachments(self) -> None:
         session = make_session()
         append(session, *turns(40))
-        actions.compact_now(session=session, instructions="", now=timezone.now(), listener=lambda *_: None)
+        actions.compact_now(session=session, wanted=actions.Wanted(), now=timezone.now(), listener=lambda *_: None)
         out = report(session)
         assert any("summary" in line for line in section(out, "WHAT FILLS IT"))
         assert any("x file" in line for line in section(out, "RESTORED AFTER THE SUMMARY"))

@@ -46,10 +46,10 @@ def test_words_are_one_command(session: Session, words: list[str], instructions:
 @pytest.mark.parametrize(
     ("args", "line"),
     [
-        (["/compact", "up_to:u1"], "not_supported_yet: .*up_to:"),
-        (["from:u1", "keep"], "not_supported_yet: .*from:"),
-        (["--up-to", "u1"], "not_supported_yet: .*up_to:"),
-        (["keep", "--from", "u1"], "not_supported_yet: .*from:"),
+        (["/compact", "up_to:nobody"], "unknown_uuid: "),
+        (["from:nobody", "keep"], "unknown_uuid: "),
+        (["--up-to", "u0"], "nothing_on_that_side: "),
+        (["keep", "--from", "nobody"], "unknown_uuid: "),
         (["--from", ""], "uuid is missing"),
         (["up_to:u2", "--from", "u1"], "two scopes"),
         (["--from", "u1", "--up-to", "u2"], "not allowed with"),
@@ -63,6 +63,19 @@ def test_what_is_refused_is_one_line(session: Session, args: list[str], line: st
         run("compact", str(session.uuid), *args)
     assert "\n" not in str(error.value)
     assert not CompactionRun.objects.exists()
+
+
+@pytest.mark.parametrize(("args", "kind"), [(["--up-to", "u20"], "partial_up_to"), (["from:u20"], "partial_from")])
+def test_a_part(session: Session, args: list[str], kind: str) -> None:
+    run("compact", str(session.uuid), *args)
+    done = CompactionRun.objects.get(session=session)
+    assert done.boundary is not None
+    assert (done.boundary.kind, done.cut_uuid) == (kind, "u20")
+
+
+def test_a_cut_that_was_moved_is_told(session: Session) -> None:
+    assert "cut: up_to a20, the nearest to t20\n" in run("compact", str(session.uuid), "--up-to", "t20")[0]
+    assert "cut: from u30\n" in run("compact", str(session.uuid), "from:u30")[0]
 
 
 class Terminal(io.StringIO):

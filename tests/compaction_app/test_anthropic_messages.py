@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from compaction_app.engine.model_summary.cost import total_usage
 from compaction_app.engine.outcome import CompactionCancelled
 from compaction_app.engine.overflow import OverflowKind
 from compaction_app.engine.ports import Completion, ModelRequest, ProviderError, ProviderProblem
@@ -27,7 +28,7 @@ from compaction_app.llm.anthropic_api import AnthropicCounter
 from compaction_app.llm.anthropic_errors import retry_after
 from compaction_app.llm.anthropic_messages import AnthropicModel
 from sessions_app.transcript.request import MessagesRequest
-from tests.stub_api import EVERY_FAULT, MESSAGES_PATH, Answer, StubApi
+from tests.stub_api import COMPACTION_FAULTS, EVERY_FAULT, MESSAGES_PATH, Answer, StubApi
 
 MODEL = "claude-sonnet-4-5-20250929"
 MESSAGES = [{"role": "user", "content": "Summarise SECRET-PROMPT."}]
@@ -256,6 +257,65 @@ class TestSuccess:
         assert time.monotonic() - began < 5
 
 
+COMPACTING: dict[str, Any] = {"compaction": {"type": "summarize"}, "betas": ("compact-2026-09-04",)}
+
+
+class TestCompaction:
+    def test_the_block_is_kept_to_the_letter(self, provider: StubApi) -> None:
+        tomorrow = {"z": [1, 2.5, {"y": None}], "a": 10**20, "text": "a\n\nb é ☃ 😀 \u2028 \x00"}
+        block = {
+            "signature": "c2ln",
+            "tomorrow": tomorrow,
+            "type": "compaction",
+            "tool_changes": [],
+            "content": "é\r\n",
+        }
+        provider.say(blocks=[block], stop_reason="compaction")
+        told = ask(**COMPACTING)
+        assert (told.stop_reason, told.text, told.blocks) == ("compaction", "", ("compaction",))
+        assert json.dumps(told.compactions) == json.dumps([block]), "the order of keys too"
+        [sent] = provider.of(MESSAGES_PATH)
+        assert sent.headers["anthropic-beta"] == "compact-2026-09-04"
+        assert sent.body["compaction"] == {"type": "summarize"}
+
+    def test_what_it_used_stands_in_its_iteration(self, provider: StubApi) -> None:
+        usage = ask(**COMPACTING).usage
+        assert (usage["input_tokens"], usage["output_tokens"]) == (0, 0)
+        [iteration] = usage["iterations"]
+        assert iteration["type"] == "compaction"
+        assert iteration["input_tokens"] > 0
+        assert total_usage([usage])["input_tokens"] == iteration["input_tokens"]
+
+    @pytest.mark.parametrize("characters", [1, 7, 100_000])
+    def test_a_large_block_in_pieces_of_any_size(self, raw: Callable[..., RawServer], characters: int) -> None:
+        block = {"type": "compaction", "content": "x\n\n☃" * 300, "signature": "c2ln"}
+        start = {"type": "content_block_start", "index": 0, "content_block": block}
+        bare = {"id": "m", "type": "message", "role": "assistant", "model": MODEL, "content": [], "usage": {}}
+        ended = {"type": "message_delta", "delta": {"stop_reason": "compaction"}, "usage": {"output_tokens": 0}}
+        events = [{"type": "message_start", "message": bare}, start, ended, {"type": "message_stop"}]
+        body = "".join(f"event: {e['type']}\r\ndata: {json.dumps(e, ensure_ascii=False)}\r\n\r\n" for e in events)
+
+        def script(link: socket.socket) -> None:
+            link.sendall(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n")
+            told = body.encode()
+            for begin in range(0, len(told), characters):
+                link.sendall(told[begin : begin + characters])
+            link.shutdown(socket.SHUT_WR)
+
+        raw(script)
+        assert ask(**COMPACTING).compactions == (block,)
+
+    def test_the_name_of_the_cause_is_told(self, provider: StubApi) -> None:
+        provider.fail("compaction-signature_invalid", "compaction-unavailable", "400")
+        told = [failed(**COMPACTING) for _ in range(3)]
+        assert [one.code for one in told] == ["compaction_signature_invalid", "compaction_unavailable", ""]
+        assert [one.problem for one in told] == [P.REFUSED, P.OVERLOADED, P.REFUSED]
+        assert "compaction_signature_invalid" in str(told[0])
+
+    def test_no_block_is_looked_for_where_none_is_asked_for(self, provider: StubApi) -> None:
+        assert ask().compactions == ()
+
+
 # Fault -> what the error is; a stop reason (or None) where a response comes all the same.
 PROBLEMS: dict[str, ProviderProblem] = {
     "400-too-long": P.TOO_LONG,
@@ -327,7 +387,7 @@ STOPS: dict[str, str | None] = {
 
 class TestFaults:
     def test_every_fault_has_its_row_here(self) -> None:
-        assert {*PROBLEMS, *STOPS} == set(EVERY_FAULT)
+        assert {*PROBLEMS, *STOPS, *COMPACTION_FAULTS} == set(EVERY_FAULT), "those of a compaction: test_native.py"
 
     @pytest.mark.parametrize(("fault", "problem"), PROBLEMS.items())
     def test_errors(self, provider: StubApi, fault: str, problem: ProviderProblem) -> None:

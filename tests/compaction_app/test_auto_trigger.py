@@ -249,7 +249,7 @@ class TestRaces:
     ) -> None:
         def compact() -> None:
             actions.compact_now(
-                session=Session.objects.get(pk=session.pk), instructions="", now=NOW, listener=lambda *_: None
+                session=Session.objects.get(pk=session.pk), wanted=actions.Wanted(), now=NOW, listener=lambda *_: None
             )
 
         self.arrange(monkeypatch, compact)

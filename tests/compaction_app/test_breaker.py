@@ -123,14 +123,14 @@ class TestFailures:
     def test_a_try_that_could_not_be_queued_is_not_used_up(self, session: Session, clock: Clock) -> None:
         fail_three_times(session, clock)
         clock.move(hours=1)
-        manual = actions.request_compaction(session=session, instructions="", now=clock.now)
+        manual = actions.request_compaction(session=session, wanted=actions.Wanted(), now=clock.now)
         assert answer(session, now=clock.now).run is None
         runs.cancel_queued(run=manual, now=clock.now)
         assert answer(session, now=clock.now).run is not None
 
     def test_by_hand_it_pushes_no_automatic_try_away(self, session: Session, clock: Clock) -> None:
         fail_three_times(session, clock)
-        execute(actions.request_compaction(session=session, instructions="", now=clock.move(minutes=59)))
+        execute(actions.request_compaction(session=session, wanted=actions.Wanted(), now=clock.move(minutes=59)))
         told = state(session)
         assert told.consecutive_failures == 4
         assert told.breaker_opened_at == clock.now - timedelta(minutes=59), "open since its first opening"
@@ -142,7 +142,7 @@ class TestFailures:
         fail_three_times(session, clock)
         failing.setitem(factory.SUMMARIZERS, "extractive", ExtractiveSummarizer)
         update_session(session=session, values={"policy_overrides": {"least_freed_share": 1.0}})
-        execute(actions.request_compaction(session=session, instructions="", now=clock.move(minutes=59)))
+        execute(actions.request_compaction(session=session, wanted=actions.Wanted(), now=clock.move(minutes=59)))
         told = state(session)
         assert (told.breaker_open, told.consecutive_ineffective) == (True, 1)
         assert told.breaker_retry_at == clock.now + timedelta(minutes=1)
@@ -157,16 +157,16 @@ class TestFailures:
 
     def test_by_hand_it_always_works(self, session: Session, clock: Clock, failing: pytest.MonkeyPatch) -> None:
         fail_three_times(session, clock)
-        run = actions.request_compaction(session=session, instructions="", now=clock.now)
+        run = actions.request_compaction(session=session, wanted=actions.Wanted(), now=clock.now)
         assert execute(run).failure_reason == "no_summary"
         assert state(session).consecutive_failures == 4, "runs of every trigger count"
         failing.setitem(factory.SUMMARIZERS, "extractive", ExtractiveSummarizer)
-        execute(actions.request_compaction(session=session, instructions="", now=clock.now))
+        execute(actions.request_compaction(session=session, wanted=actions.Wanted(), now=clock.now))
         assert state(session).breaker_open is False
 
     def test_failures_by_hand_open_it_too(self, session: Session, clock: Clock) -> None:
         for _ in range(3):
-            execute(actions.request_compaction(session=session, instructions="", now=clock.now))
+            execute(actions.request_compaction(session=session, wanted=actions.Wanted(), now=clock.now))
         assert answer(session).run is None
 
     def test_the_limits_are_the_sessions_own_figures(self, clock: Clock) -> None:
@@ -286,7 +286,7 @@ class TestIneffective:
                 return ExtractiveSummarizer.summarize(self, **given)
 
         monkeypatch.setitem(factory.SUMMARIZERS, "extractive", Slow)
-        execute(actions.request_compaction(session=session, instructions="", now=timezone.now()))
+        execute(actions.request_compaction(session=session, wanted=actions.Wanted(), now=timezone.now()))
         session.refresh_from_db()
         assert session.view_tokens > before
         assert not CompactionState.objects.exists()
@@ -296,7 +296,7 @@ class TestIneffective:
         append(session, *turns(2, start=90))
         answer(session, "ok", usage={"input_tokens": 1_990, "output_tokens": 10}, message_id="m")
         assert session.context_tokens == 2_000
-        run = execute(actions.request_compaction(session=session, instructions="", now=timezone.now()))
+        run = execute(actions.request_compaction(session=session, wanted=actions.Wanted(), now=timezone.now()))
         assert run.tokens_after is not None
         assert run.tokens_after > 2_000
         assert not CompactionState.objects.exists()
@@ -318,7 +318,7 @@ class TestNothingToCompact:
         assert answer(waiting, [use("e")], message_id="m").run is None
         told = state(waiting)
         assert (told.consecutive_failures, told.breaker_open) == (0, False)
-        assert "a run found nothing to compact in the 1" in (told.detail or "")
+        assert "a run found nothing to compact, or nothing that was accepted, in the 1" in (told.detail or "")
         assert Decision.objects.order_by("-id")[0].outcome == "nothing_to_compact"
         much = [use("f", text="word " * 2_500)]
         assert answer(waiting, much, message_id="m").run is not None, "2,000 tokens more are shown"

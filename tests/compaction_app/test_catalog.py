@@ -52,7 +52,7 @@ class TestListModels:
     def test_all_pages(self, provider: StubApi) -> None:
         provider.state.models = [model(f"claude-x-{n}", 1_000 * n, n) for n in range(1, 6)]
         provider.state.page_models = 2
-        told = anthropic_api.list_models(seconds=5)
+        told = anthropic_api.list_models(seconds=5).limits
         assert told == {f"claude-x-{n}": (1_000 * n, n) for n in range(1, 6)}
         assert [request.query.get("after_id") for request in provider.requests] == [None, "claude-x-2", "claude-x-4"]
         assert {request.headers["authorization"] for request in provider.requests} == {"Bearer dummy-key"}
@@ -65,7 +65,7 @@ class TestListModels:
             {**model("d"), "max_input_tokens": "9"},
         ]
         provider.state.models = rows
-        told = anthropic_api.list_models(seconds=5)
+        told = anthropic_api.list_models(seconds=5).limits
         assert told == {"a": (None, 5), "b": (5_000, None), "c": (None, None), "d": (None, 64_000)}
 
     def test_every_fault_has_its_row_here(self) -> None:
@@ -96,7 +96,7 @@ class TestListModels:
         monkeypatch.setattr(anthropic_api, "MOST_PAGES", 3)
         provider.state.models = [model(f"claude-x-{n}") for n in range(9)]
         provider.state.page_models = 1
-        assert len(anthropic_api.list_models(seconds=5)) == len(provider.requests) - 1 == 3
+        assert len(anthropic_api.list_models(seconds=5).limits) == len(provider.requests) - 1 == 3
 
 
 class TestRefresh:
@@ -118,7 +118,18 @@ class TestRefresh:
         catalog.refresh(now=NOW)
         stored = cache.get(selectors.MODEL_LIMITS_KEY)
         assert stored == json.loads(json.dumps(stored))
-        assert stored == {"fetched_at": NOW.timestamp(), "models": {"claude-sonnet-4-5-20250929": [400_000, 80_000]}}
+        models = {"claude-sonnet-4-5-20250929": [400_000, 80_000]}
+        assert stored == {"fetched_at": NOW.timestamp(), "models": models, "without_compaction": []}
+
+    @pytest.mark.parametrize("told", [False, True, None, "no"])
+    def test_who_has_no_compaction_of_its_own(self, provider: StubApi, told: Any) -> None:
+        row = provider.state.models[0]
+        row["capabilities"] = None if told is None else {"compaction": {"supported": told, "summarize": None}}
+        assert catalog.can_compact(model=SONNET), "nobody has said anything yet"
+        catalog.refresh(now=NOW)
+        assert provider.requests[0].headers["anthropic-beta"] == "compact-2026-09-04"
+        assert catalog.can_compact(model=f"us.anthropic.{SONNET}") == (told is not False)
+        assert catalog.can_compact(model="claude-sonnet-5")
 
     def test_it_asks_once_a_day(self, provider: StubApi) -> None:
         moments = [NOW, NOW + PAUSE, NOW + DAY - timedelta(seconds=1)]

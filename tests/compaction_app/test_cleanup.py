@@ -121,7 +121,7 @@ class TestAfterARun:
         session = make_session()
         append(session, *turns(40))
         with django_capture_on_commit_callbacks(execute=True):
-            run = actions.compact_now(session=session, instructions="", now=NOW, listener=lambda *_: None)
+            run = actions.compact_now(session=session, wanted=actions.Wanted(), now=NOW, listener=lambda *_: None)
         told = CompactBoundary.objects.get(run=run).cleanup
         assert names(told["kept"]) == {"sent_skill_names"}
         assert {entry["held_by"] for entry in told["cleared"]} == {"service", "client"}
@@ -129,7 +129,7 @@ class TestAfterARun:
     def test_before_the_commit_nothing_is_cleared(self) -> None:
         session = make_session()
         append(session, *turns(40))
-        run = actions.compact_now(session=session, instructions="", now=NOW, listener=lambda *_: None)
+        run = actions.compact_now(session=session, wanted=actions.Wanted(), now=NOW, listener=lambda *_: None)
         assert CompactBoundary.objects.get(run=run).cleanup is None
 
 

@@ -33,7 +33,7 @@ def no_model_writes(settings: Any) -> None:
 def compacted(**values: Any) -> tuple[Session, CompactBoundary]:
     session = make_session(**values)
     append(session, *turns(40))
-    run = actions.compact_now(session=session, instructions="", now=NOW, listener=lambda *_: None)
+    run = actions.compact_now(session=session, wanted=actions.Wanted(), now=NOW, listener=lambda *_: None)
     assert run.boundary is not None, run.detail
     return session, run.boundary
 
@@ -145,7 +145,7 @@ class TestHandingOut:
         session = make_session()
         append(session, *turns(20))
         with django_capture_on_commit_callbacks(execute=True):
-            run = actions.request_compaction(session=session, instructions="", now=NOW)
+            run = actions.request_compaction(session=session, wanted=actions.Wanted(), now=NOW)
         run.refresh_from_db()
         assert run.boundary is not None
         assert exact(run.boundary) is not None

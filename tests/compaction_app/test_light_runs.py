@@ -14,7 +14,7 @@ from compaction_app.engine.outcome import CompactionRefused, FailureReason, RunE
 from compaction_app.engine.ports import Progress, SummaryRequest, SummaryResult
 from compaction_app.llm import factory
 from compaction_app.models import CompactionRun, RunStatus, TelemetryEvent
-from compaction_app.services import clearing, run_ends, runs
+from compaction_app.services import clearing, run_records, runs
 from sessions_app import selectors
 from sessions_app.models import CompactBoundary, Session
 from sessions_app.services.boundaries import StaleView
@@ -87,6 +87,7 @@ class TestAuto:
         assert [(step.link, step.ran) for step in run.steps.all()] == [
             ("time_based", True),
             ("cache_edits", False),
+            ("session_memory", False),
             ("full", True),
         ]
 
@@ -116,6 +117,7 @@ class TestFailure:
             runs.execute(run_id=queued.pk)
         assert kinds(session) == ["microcompact"]
         assert [(step.link, step.ran) for step in queued.steps.all()] == [
+            ("session_memory", False),
             ("time_based", True),
             ("cache_edits", False),
             ("full", False),
@@ -125,7 +127,7 @@ class TestFailure:
         session = cold_session(policy_overrides=BOTH_CLEAR)
         run = run_of(session, "manual")
         assert clearings(session) == ["placeholder", "api_edit"]
-        assert [step.ran for step in run.steps.all()] == [True, True, False]
+        assert [step.ran for step in run.steps.all()] == [False, True, True, False]
         assert TelemetryEvent.objects.get(name="tengu_compact_failed").payload["light_edits_kept"] == 2
 
     @pytest.mark.parametrize("problem", [StaleView("moved on"), ZeroDivisionError("secret")])
@@ -135,7 +137,7 @@ class TestFailure:
         def refuse(**_: Any) -> CompactBoundary:
             raise problem
 
-        monkeypatch.setattr(run_ends, "commit_boundary", refuse)
+        monkeypatch.setattr(run_records, "commit_boundary", refuse)
         session = cold_session()
         run = run_of(session, "manual")
         assert (run.failure_reason, kinds(session)) == ("no_summary", [])

@@ -77,7 +77,7 @@ class TestExecute:
         assert validate_messages(messages=request.messages) == []
         assert list(session.messages.order_by("position").values()) == history
         *_, step = steps = list(run.steps.all())
-        assert [step.link for step in steps] == ["time_based", "cache_edits", "full"]
+        assert [step.link for step in steps] == ["session_memory", "time_based", "cache_edits", "full"]
         assert step.ran
         assert "replaced by a summary" in step.why
 
@@ -163,7 +163,7 @@ class TestExecute:
         with pytest.raises(RunErrored):
             runs.execute(run_id=run.pk)
         *before, last = run.steps.all()
-        assert [step.link for step in before] == ["time_based", "cache_edits"]
+        assert [step.link for step in before] == ["session_memory", "time_based", "cache_edits"]
         assert (last.link, last.ran, last.why) == ("full", False, "met an unexpected ValueError")
         assert last.tokens_after == last.tokens_before
 
@@ -240,7 +240,7 @@ class TestRaces:
         run = execute(queue(session))
         assert run.status == RunStatus.SUCCEEDED
         assert len(calls) == 2
-        assert [step.link for step in run.steps.all()] == ["time_based", "cache_edits", "full"], "of the second try"
+        assert [step.link for step in run.steps.all()] == ["session_memory", "time_based", "cache_edits", "full"], "of the second try"
         assert run.boundary is not None
         assert "please do step 38" not in run.boundary.summary
 
@@ -385,7 +385,7 @@ class TestActionsAndTasks:
         current_app.conf.task_always_eager = True
         try:
             with django_capture_on_commit_callbacks(execute=True):
-                run = actions.request_compaction(session=session, instructions="", now=timezone.now())
+                run = actions.request_compaction(session=session, wanted=actions.Wanted(), now=timezone.now())
         finally:
             current_app.conf.task_always_eager = False
         run.refresh_from_db()
@@ -396,13 +396,13 @@ class TestActionsAndTasks:
             raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            actions.compact_now(session=session, instructions="", now=timezone.now(), listener=stop)
+            actions.compact_now(session=session, wanted=actions.Wanted(), now=timezone.now(), listener=stop)
         assert CompactionRun.objects.get().status == RunStatus.CANCELLED
 
     def test_a_run_that_only_waits_is_done_here(self, session: Session) -> None:
         waiting = queue(session)
         run = actions.compact_now(
-            session=session, instructions="", now=timezone.now(), listener=lambda stage, fraction: None
+            session=session, wanted=actions.Wanted(), now=timezone.now(), listener=lambda stage, fraction: None
         )
         assert (run.pk, run.status) == (waiting.pk, RunStatus.SUCCEEDED)
 
@@ -410,7 +410,10 @@ class TestActionsAndTasks:
         """Its plan may end with a clearing, and it knows nothing of the instructions."""
         automatic = runs.queue_run(session=session, trigger="auto", instructions="", now=timezone.now())
         run = actions.compact_now(
-            session=session, instructions="mind file_3", now=timezone.now(), listener=lambda stage, fraction: None
+            session=session,
+            wanted=actions.Wanted(instructions="mind file_3"),
+            now=timezone.now(),
+            listener=lambda stage, fraction: None,
         )
         assert (run.trigger, run.instructions, run.status) == ("manual", "mind file_3", RunStatus.SUCCEEDED)
         assert run.boundary is not None
@@ -423,7 +426,7 @@ class TestActionsAndTasks:
         automatic = runs.queue_run(session=session, trigger="auto", instructions="", now=timezone.now())
         assert runs.claim(run_id=automatic.pk, now=timezone.now())
         with pytest.raises(runs.ActiveRun) as active:
-            actions.compact_now(session=session, instructions="", now=timezone.now(), listener=lambda *_: None)
+            actions.compact_now(session=session, wanted=actions.Wanted(), now=timezone.now(), listener=lambda *_: None)
         assert (active.value.run, active.value.run.status) == (automatic, RunStatus.RUNNING)
         assert CompactionRun.objects.count() == 1
 
@@ -435,7 +438,7 @@ class TestActionsAndTasks:
 
         monkeypatch.setattr(tasks.compact_session, "delay", down)
         with django_capture_on_commit_callbacks(execute=True):
-            run = actions.request_compaction(session=session, instructions="", now=timezone.now())
+            run = actions.request_compaction(session=session, wanted=actions.Wanted(), now=timezone.now())
         assert runs.recover(now=timezone.now()) == [run.pk]
 
     def test_tasks_ignore_what_they_do_not_know(self, session: Session) -> None:
@@ -446,7 +449,10 @@ class TestActionsAndTasks:
 
     def test_compact_now_runs_here(self, session: Session) -> None:
         run = actions.compact_now(
-            session=session, instructions="mind file_3", now=timezone.now(), listener=lambda stage, fraction: None
+            session=session,
+            wanted=actions.Wanted(instructions="mind file_3"),
+            now=timezone.now(),
+            listener=lambda stage, fraction: None,
         )
         assert run.status == RunStatus.SUCCEEDED
         assert run.boundary is not None

@@ -120,7 +120,7 @@ def test_history_append_compact_request(first: list[IncomingMessage], second: li
         valid(session)
         before = selectors.context_view(session=session)
         run = actions.compact_now(
-            session=session, instructions="", now=timezone.now(), listener=lambda stage, fraction: None
+            session=session, wanted=actions.Wanted(), now=timezone.now(), listener=lambda stage, fraction: None
         )
         assert stored(session) == history, "history unchanged byte for byte"
         valid(session)

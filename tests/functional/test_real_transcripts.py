@@ -120,7 +120,7 @@ class TestEveryFile:
         view = selectors.context_view(session=session)
         assert validate_messages(messages=build_request(view=view).messages) == []
         run = actions.compact_now(
-            session=session, instructions="", now=timezone.now(), listener=lambda stage, fraction: None
+            session=session, wanted=actions.Wanted(), now=timezone.now(), listener=lambda stage, fraction: None
         )
         assert list(session.messages.order_by("position").values()) == history
         if path.name == ONLY_AN_OPEN_CALL:
@@ -165,7 +165,7 @@ def _survives(prompt: str, kept: str) -> bool:
 def test_the_largest_goes_down_to_three_tenths() -> None:
     path = next(p for p in CLAUDE_CODE if p.name == "gitsync-626k-context-fork.jsonl")
     session, _ = load(path)
-    run = actions.compact_now(session=session, instructions="", now=timezone.now(), listener=lambda s, f: None)
+    run = actions.compact_now(session=session, wanted=actions.Wanted(), now=timezone.now(), listener=lambda s, f: None)
     assert run.tokens_before is not None
     assert run.tokens_after is not None
     assert run.tokens_before > 600_000

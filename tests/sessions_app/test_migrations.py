@@ -220,6 +220,8 @@ class TestClientValuesAsText:
         Session.objects.filter(pk=session.pk).update(
             anchor={"position": 4, "message_id": "m", "prompt_tokens": 9},
             calibration={"model": "claude-sonnet-4-5", "billed": 1.5, "estimated": 1.25},
+            appended_tokens=0,  # these two came later, and begin at 0
+            appended_calls=0,
         )
         event = TelemetryEvent.objects.create(
             team=session.team, session=session, name="x", payload={"b": [1, None, True], "a": "é"}, at=NOW

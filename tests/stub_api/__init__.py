@@ -7,12 +7,13 @@ By hand: `python -m tests.stub_api --port 8765`.
 """
 
 from tests.stub_api.answers import Answer, summary_text
-from tests.stub_api.faults import EVERY_FAULT, FAULTS, MODEL_FAULTS, Fault
+from tests.stub_api.faults import COMPACTION_FAULTS, EVERY_FAULT, FAULTS, MODEL_FAULTS, Fault
 from tests.stub_api.record import MESSAGES_PATH, Recorded
 from tests.stub_api.server import StubApi
 from tests.stub_api.state import model
 
 __all__ = [
+    "COMPACTION_FAULTS",
     "EVERY_FAULT",
     "FAULTS",
     "MESSAGES_PATH",

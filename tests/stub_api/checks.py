@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from tests.stub_api.checks_context import check_context
 from tests.stub_api.checks_edits import COMPACT_EDIT, COMPACTION, EDITING, is_whole
+from tests.stub_api.compaction import check_request as check_compaction
 from tests.stub_api.state import Call, Json, Refusal, State, invalid
 
 COUNT_KEYS = frozenset(
@@ -43,8 +44,11 @@ def check_messages(state: State, call: Call) -> None:
         )
     if not isinstance(body.get("stream", False), bool):
         raise invalid("stream: Input should be a valid boolean")
-    check_context(body, call.betas)
-    if body["messages"][-1]["role"] != "user":
+    check_compaction(body, call.betas)
+    if body.get("compaction") is not None and body["model"] in state.without_compaction:
+        raise invalid(f"compaction: {body['model']} does not support it")
+    check_context(state, body, call.betas)
+    if body.get("compaction") is None and body["messages"][-1]["role"] != "user":
         raise invalid(
             "This model does not support assistant message prefill. The conversation must end with a user message."
         )
@@ -75,5 +79,3 @@ def _small_parts(body: Json) -> None:
     config = body.get("output_config", {})
     if not isinstance(config, dict) or set(config) - {"effort", "format", "task_budget"}:
         raise invalid("output_config: Extra inputs are not permitted")
-    if "compaction" in body:
-        raise invalid("compaction: this stub compacts nothing")

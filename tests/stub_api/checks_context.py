@@ -8,19 +8,21 @@ from typing import Any
 
 from sessions_app.transcript.request import THINKING, TOOL_NAME
 from sessions_app.transcript.validation import MOST_CACHE_MARKERS, validate_messages
-from tests.stub_api.checks_edits import COMPACT_EDIT, COMPACTION, check_edits, is_whole
+from tests.stub_api.checks_edits import check_edits, is_whole
+from tests.stub_api.compaction import check_replay
 from tests.stub_api.prefix import kept_seconds, result_parts
-from tests.stub_api.state import Json, invalid
+from tests.stub_api.state import Json, State, invalid
 
 TTLS = ("5m", "1h")
 THINKING_TYPES = ("adaptive", "enabled", "disabled", "between_tools")
 LEAST_THINKING = 1_024
 
 
-def check_context(body: Json, betas: set[str]) -> None:
+def check_context(state: State, body: Json, betas: set[str]) -> None:
     """System, tools, messages and what goes with them: shared with count_tokens."""
     if not isinstance(body.get("messages"), list) or not all(isinstance(m, dict) for m in body["messages"]):
         raise invalid("messages: Field required")
+    check_replay(state.signed_blocks, body, betas)
     problems = validate_messages(messages=body["messages"])
     if problems:
         raise invalid(problems[0])
@@ -29,7 +31,6 @@ def check_context(body: Json, betas: set[str]) -> None:
     _sources(body)
     _thinking(body)
     _markers(body)
-    _compaction_blocks(body, betas)
     if "context_management" in body:
         check_edits(body["context_management"], betas)
 
@@ -171,12 +172,6 @@ def _marker(place: str, given: Any) -> None:
         raise invalid(f"{place}.ephemeral.{min(set(given) - {'type', 'ttl'})}: Extra inputs are not permitted")
     if given.get("ttl", "5m") not in TTLS:
         raise invalid(f"{place}.ephemeral.ttl: Input should be '5m' or '1h'")
-
-
-def _compaction_blocks(body: Json, betas: set[str]) -> None:
-    held = any(block.get("type") == "compaction" for _, block in _placed(body))
-    if held and not betas & {COMPACT_EDIT, COMPACTION}:
-        raise invalid("messages.0.content.0: a compaction block needs its beta header")
 
 
 def _placed(body: Json) -> list[tuple[str, Mapping[str, Any]]]:

@@ -13,13 +13,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tests.stub_api.answers import Answer, summary_text, text_block
+from tests.stub_api.compaction import signed_block
 
 Says = Callable[[Mapping[str, Any], Any], Answer]
 
 
-def error_body(*, kind: str, message: str, request_id: str = "req_stub") -> bytes:
+def error_body(*, kind: str, message: str, code: str = "", request_id: str = "req_stub") -> bytes:
     """The API's one shape of error."""
-    return json.dumps({"type": "error", "error": {"type": kind, "message": message}, "request_id": request_id}).encode()
+    error: dict[str, Any] = {"type": kind, "message": message}
+    if code:
+        error["details"] = {"error_code": code}
+    return json.dumps({"type": "error", "error": error, "request_id": request_id}).encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,10 @@ class Fault:
 def _error(status: int, kind: str, message: str, **headers: str) -> Fault:
     named = tuple((name.replace("_", "-"), value) for name, value in headers.items())
     return Fault(status=status, body=error_body(kind=kind, message=message), headers=named)
+
+
+def _coded(status: int, kind: str, code: str) -> Fault:
+    return Fault(status=status, body=error_body(kind=kind, message="no compaction: SECRET-CONTENT", code=code))
 
 
 def _invalid(message: str) -> Fault:
@@ -197,11 +205,31 @@ _SAYINGS: dict[str, Fault] = {
     "other-model": _blocks(text_block(summary_text(names=["src/a.py"])), model="claude-fallback-9"),
 }
 
-_OF_MODELS = _ERRORS | {name: Fault(stream=how) for name, how in _STREAMS.items()} | _SAYINGS
+# Of a compaction on demand (facts, section 7a): the API's own names of the cause, and answers that hold no block.
+COMPACTION_CODES = (
+    *("block_misplaced", "block_ambiguous", "content_mismatch", "signature_invalid", "nothing_to_summarize"),
+    *("incomplete_turn", "too_many_tool_references", "tool_changes_mismatch"),
+)
+EMPTY_STOPS = ("max_tokens", "model_context_window_exceeded", "tool_use", "refusal", "end_turn")
+_SUMMED = signed_block("SECRET-CONTENT was summed up")
+_COMPACTIONS: dict[str, Fault] = {
+    **{f"compaction-{code}": _coded(400, "invalid_request_error", f"compaction_{code}") for code in COMPACTION_CODES},
+    "compaction-unavailable": _coded(529, "overloaded_error", "compaction_unavailable"),
+    **{f"compaction-empty-{stop}": _blocks(stop=stop) for stop in EMPTY_STOPS},
+    "compaction-unsigned": _blocks({**_SUMMED, "signature": None}, stop="compaction"),
+    "compaction-blank": _blocks({**_SUMMED, "content": None}, stop="compaction"),
+    "compaction-twice": _blocks(_SUMMED, signed_block("another"), stop="compaction"),
+    "compaction-and-text": _blocks(_SUMMED, text_block("and more"), stop="compaction"),
+    "compaction-other-stop": _blocks(_SUMMED, stop="end_turn"),
+    "compaction-cut": Fault(stream=Stream("end", share=0.0)),
+}
+
+_OF_MODELS = _COMPACTIONS | _ERRORS | {name: Fault(stream=how) for name, how in _STREAMS.items()} | _SAYINGS
 
 NO_FAULT = Fault()
 FAULTS: dict[str, Fault] = {name: replace(fault, name=name) for name, fault in _ANYWHERE.items()}
 MODEL_FAULTS: dict[str, Fault] = {
     name: replace(fault, name=name, model_only=True) for name, fault in _OF_MODELS.items()
 }
+COMPACTION_FAULTS = frozenset(_COMPACTIONS)
 EVERY_FAULT: dict[str, Fault] = FAULTS | MODEL_FAULTS

@@ -11,6 +11,7 @@ from typing import Any
 from tests.stub_api.answers import Answer, default_answer, tokens_of, within
 from tests.stub_api.books import Account
 from tests.stub_api.checks import check_messages
+from tests.stub_api.compaction import as_iteration, compacted
 from tests.stub_api.edits import apply_edits
 from tests.stub_api.prefix import Prompt, read_prompt
 from tests.stub_api.state import Call, Json, State, invalid
@@ -53,7 +54,10 @@ def create_message(state: State, call: Call, say: Callable[[Json], Answer | None
         )
     prompt = read_prompt(body=seen, total=total)
     account = state.books.price(prompt=prompt, minimum=state.shortest_prefix(body["model"]), now=state.now())
-    answer = within(answer=say(seen) or default_answer(seen), most_tokens=body["max_tokens"])
+    is_compaction = body.get("compaction") is not None
+    made = compacted if is_compaction else default_answer
+    answer = within(answer=say(seen) or made(seen), most_tokens=body["max_tokens"])
+    usage = _usage(account, tokens_of(answer))
     message: Json = {
         "id": f"msg_stub_{next(_numbers):08d}",
         "type": "message",
@@ -62,17 +66,19 @@ def create_message(state: State, call: Call, say: Callable[[Json], Answer | None
         "content": [dict(block) for block in answer.blocks],
         "stop_reason": answer.stop_reason,
         "stop_sequence": None,
-        "usage": _usage(account, tokens_of(answer)) | dict(answer.usage),
+        "usage": (as_iteration(usage) if is_compaction else usage) | dict(answer.usage),
         **answer.extra,
     }
     if edits is not None:
         message["context_management"] = {"applied_edits": edits}
+    state.signed_blocks.keep(message)
+    totals = {key: message["usage"][key] for key in ("output_tokens", "iterations") if key in message["usage"]}
     return Reply(
         message=message,
         prompt=prompt,
         answer=answer,
         streamed=body.get("stream") is True,
-        delta_usage={"output_tokens": message["usage"]["output_tokens"], **answer.delta_usage},
+        delta_usage={**totals, **answer.delta_usage},
         edits=edits,
         opened=lambda: state.books.keep(account=account, now=state.now()),
     )
@@ -95,7 +101,8 @@ def _usage(account: Account, output: int) -> Json:
 def _frames(reply: Reply, characters: int) -> Iterator[tuple[str, Json]]:
     final = reply.message
     opening = {k: v for k, v in final.items() if k not in ("context_management", "stop_details")}
-    opening |= {"content": [], "stop_reason": None, "usage": {**final["usage"], "output_tokens": 1}}
+    begun_with = {key: value for key, value in final["usage"].items() if key != "iterations"}
+    opening |= {"content": [], "stop_reason": None, "usage": {**begun_with, "output_tokens": 1}}
     yield "message_start", {"type": "message_start", "message": opening}
     yield "ping", {"type": "ping"}
     for index, block in enumerate(final["content"]):

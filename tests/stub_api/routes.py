@@ -41,7 +41,7 @@ def count_tokens(state: State, call: Call) -> Json:
     body = call.body
     check_keys(body, COUNT_KEYS, call.betas)
     check_model(state, body)
-    check_context(body, call.betas)
+    check_context(state, body, call.betas)
     seen, edits = apply_edits(body=body, count=state.count)
     answer: Json = {"input_tokens": state.count(seen)}
     if edits is not None:

@@ -1,8 +1,10 @@
 """Thinking is bound to what stood before it (facts, section 8): a signature that comes again behind another prefix is
-refused. The stub binds each signature to the prefix that it is first seen behind. `cache_control` does not count."""
+refused. The stub binds each signature to the prefix that it is first seen behind. `cache_control` does not count.
+Compaction blocks are signed as they are given out (section 7a)."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,3 +30,15 @@ class Signatures:
             before = now
         self.bound |= found
         return None
+
+
+@dataclass
+class SignedBlocks:
+    """Compaction blocks that were given out, by their signature."""
+
+    blocks: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def keep(self, message: dict[str, Any]) -> None:
+        for block in message["content"]:
+            if block.get("type") == "compaction" and block.get("signature"):
+                self.blocks[block["signature"]] = json.loads(json.dumps(block))

@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.stub_api.books import Books
 from tests.stub_api.prefix import count_body
-from tests.stub_api.signatures import Signatures
+from tests.stub_api.signatures import Signatures, SignedBlocks
 
 Json = dict[str, Any]
 
@@ -20,8 +20,8 @@ UNTOLD_WINDOW, UNTOLD_OUTPUT = 200_000, 64_000  # tokens; for a model whose row 
 class Refusal(Exception):
     """The API's own no."""
 
-    def __init__(self, status: int, kind: str, message: str) -> None:
-        self.status, self.kind, self.message = status, kind, message
+    def __init__(self, status: int, kind: str, message: str, *, code: str = "") -> None:
+        self.status, self.kind, self.message, self.code = status, kind, message, code
         super().__init__(message)
 
 
@@ -55,7 +55,7 @@ class State:
     model. `room_for_output`: refuse prompt + max_tokens over the window, as older models do. `frame_characters`,
     `frame_seconds`: size and distance of streamed pieces. `slow_seconds`, `silent_seconds`: of the faults of those
     names. `overlong_tokens`: of the summary that is too long. `most_body_bytes`: above it 413. `bound_thinking`: refuse
-    thinking that comes again behind another prefix, as newer models do.
+    thinking that comes again behind another prefix, as newer models do. `without_compaction`: models that don't.
     """
 
     models: list[Json] = field(default_factory=list)
@@ -74,6 +74,8 @@ class State:
     most_body_bytes: int = 32 * 1024 * 1024
     bound_thinking: bool = False
     signatures: Signatures = field(default_factory=Signatures)
+    signed_blocks: SignedBlocks = field(default_factory=SignedBlocks)
+    without_compaction: set[str] = field(default_factory=set)
     books: Books = field(default_factory=Books)
 
     def now(self) -> float:

@@ -83,7 +83,7 @@ class Handler(BaseHTTPRequestHandler):
         try:
             answer = self._route(fault, size)
         except Refusal as refusal:
-            self._send_error(refusal.status, refusal.kind, refusal.message)
+            self._send(refusal.status, self._error_bytes(refusal.kind, refusal.message, refusal.code))
             return
         if not isinstance(answer, Reply):
             self._send(200, json.dumps(answer).encode())
@@ -162,11 +162,8 @@ class Handler(BaseHTTPRequestHandler):
         self.close_connection = True
         self.connection.shutdown(socket.SHUT_RDWR)
 
-    def _error_bytes(self, kind: str, message: str) -> bytes:
-        return error_body(kind=kind, message=message, request_id=self.received.request_id)
-
-    def _send_error(self, status: int, kind: str, message: str) -> None:
-        self._send(status, self._error_bytes(kind, message))
+    def _error_bytes(self, kind: str, message: str, code: str = "") -> bytes:
+        return error_body(kind=kind, message=message, code=code, request_id=self.received.request_id)
 
     def _send(
         self,

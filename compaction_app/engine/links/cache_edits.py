@@ -8,6 +8,7 @@ from compaction_app.engine.clearing import cleared_step, counted, passed
 from compaction_app.engine.values import Situation, Step
 from sessions_app.transcript.boundary import Clearing
 from sessions_app.transcript.clearing import live, old_results
+from sessions_app.transcript.native import leads
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,10 @@ class CacheEditsLink:
         policy = situation.policy
         if not policy.cache_edits_enabled:
             return passed(situation, "switched off (cache_edits_enabled)")
+        if situation.view.items and leads(situation.view.items[0].content):
+            return passed(
+                situation, "the context begins with the provider's own compaction block, which takes no edits"
+            )
         results = live(situation.compactable)
         trigger, keep = policy.cache_edit_trigger_results, policy.cache_edit_keep_results
         shown = counted(len(results), of="compactable")

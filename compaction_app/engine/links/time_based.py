@@ -5,13 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
-from compaction_app.engine.clearing import cleared_step, counted, passed
+from compaction_app.engine.clearing import cleared_step, counted, in_thinking_round, passed
 from compaction_app.engine.values import Situation, Step
 from sessions_app.transcript.boundary import Clearing
 from sessions_app.transcript.clearing import live, old_results
-from sessions_app.transcript.messages import Role, content_blocks, tool_results
-from sessions_app.transcript.request import THINKING
-from sessions_app.transcript.view import ViewItem
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +42,7 @@ class TimeBasedLink:
                 situation,
                 f"cache cold: {told}; clearing {len(old)} more would free about {freed:,} tokens of {least:,}",
             )
-        if _in_thinking_round(situation.view.items):
+        if in_thinking_round(situation.view.items):
             return passed(
                 situation,
                 f"cache cold: {told}; the round that is open began with thinking, which clearing would break: "
@@ -64,24 +61,3 @@ def _span(span: timedelta) -> str:
     if seconds >= 2 * 3_600:
         return f"{seconds / 3_600:.0f} h"
     return f"{seconds:,.0f} s" if seconds >= 10 or seconds == int(seconds) else f"{seconds:.1f} s"
-
-
-def _in_thinking_round(items: tuple[ViewItem, ...]) -> bool:
-    """Whether the next request goes on with a tool round whose response holds thinking.
-
-    The API wants that thinking back as it was (facts: Anthropic API, section 8: never in the middle of a tool round).
-    """
-    waiting = False
-    for item in reversed(items):
-        kinds = {block.get("type") for block in content_blocks(item.content)}
-        if item.role == Role.ASSISTANT:
-            if kinds & THINKING:
-                return waiting or "tool_use" in kinds
-            if not waiting and "tool_use" not in kinds:
-                return False
-            waiting = True
-        elif not any(True for _ in tool_results(item.content)):
-            return False
-        else:
-            waiting = True
-    return False

@@ -17,11 +17,12 @@ class Way(StrEnum):
     """How the summary is asked for.
 
     CACHED_PREFIX: the conversation as its client sends it, one user message behind it (S17). STANDALONE: a small
-    request of its own that holds the conversation as text.
+    request of its own that holds the conversation as text. NATIVE: the provider's own compaction of the conversation.
     """
 
     CACHED_PREFIX = "cached_prefix"
     STANDALONE = "standalone"
+    NATIVE = "native"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from compaction_app.engine.command import Scope
 from compaction_app.engine.model_summary.calls import Way
 from compaction_app.engine.model_summary.prompt import SYSTEM, instruction, tagged
 from compaction_app.engine.model_summary.rendering import (
@@ -85,7 +86,9 @@ def first_material(
     """All of it, nothing dropped."""
     wanted = request.policy.summary_output_tokens or ANALYSIS_FACTOR * request.budget_tokens
     output = min(wanted, limits.max_output_tokens, limits.context_window // 2)
-    shown = request.compacted if way is Way.STANDALONE else _without_open_round(conversation.view.messages)
+    # Of a part that begins with the session, what stays behind it is left out: the rest is a prefix all the same.
+    part_alone = way is Way.STANDALONE or request.scope is Scope.UP_TO
+    shown = request.compacted if part_alone else _without_open_round(conversation.view.messages)
     return Material(
         request=request,
         conversation=conversation,
@@ -134,7 +137,7 @@ def _behind_the_conversation(material: Material) -> Built:
         system=conversation.system,
         tools=conversation.tools,
         context_management=managed,
-        betas=(edits.CONTEXT_MANAGEMENT_BETA,) if managed else (),
+        betas=(*shown.betas, *((edits.CONTEXT_MANAGEMENT_BETA,) if managed else ())),
     )
     estimate = view.tokens + estimate_text(text=asked, family=material.request.family)
     return _built(material, request, round(estimate * material.ratio) + conversation.overhead_tokens)
@@ -156,6 +159,9 @@ def shown_view(*, material: Material) -> ContextView:
     view = material.conversation.view
     kept = {message.position for message in material.messages}
     items = [item for item in view.items if not item.position or item.position in kept]
+    if material.request.scope is Scope.UP_TO:
+        # An earlier summary may stand within what is kept.
+        items = items[: max((number for number, item in enumerate(items, start=1) if item.position), default=None)]
     if material.marker:
         place = next((number for number, item in enumerate(items) if item.position), len(items))
         tokens = estimate_text(text=material.marker, family=material.request.family)
@@ -248,8 +254,10 @@ def _cleared(material: Material, view: ContextView) -> str:
     calls: dict[str, str] = {}
     if any(item.cleared or item.edited for item in view.items):
         calls = {use["id"]: call_as_text(block=use) for item in view.items for use in tool_uses(item.content)}
+    asked = material.request
+    wanted = {m.position for m in asked.compacted} if asked.scope is Scope.FROM else None
     for item in reversed(view.items):
-        ids = item.cleared | item.edited
+        ids = item.cleared | item.edited if wanted is None or item.position in wanted else frozenset()
         for block in tool_results(item.message.content) if ids and item.message else ():
             if block["tool_use_id"] not in ids:
                 continue

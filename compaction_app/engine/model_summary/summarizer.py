@@ -27,6 +27,7 @@ from compaction_app.engine.ports import (
 )
 from compaction_app.engine.summary import accepted
 from sessions_app.catalog import ModelInfo
+from sessions_app.transcript.native import COMPACTION_BETA
 
 # Of a run's progress, reading and hooks come before and restoring after.
 FIRST, SHARE = 0.1, 0.75
@@ -36,6 +37,14 @@ WINDOW_EXCEEDED = "model_context_window_exceeded"
 TICK_SECONDS = 1.0  # a pause reports at least this often
 # A first answer that was no summary may be the fault of the way it was asked for.
 ASK_OTHERWISE = frozenset({FailureReason.NO_SUMMARY, FailureReason.TRUNCATED, FailureReason.REFUSED})
+
+
+# The API's names for causes that lie in the compaction block (facts: Anthropic API, section 7a).
+BLOCK_CODES = "compaction_"
+
+
+class _BlockRefused(CompactionRefused):
+    """The provider does not take back the compaction block that the conversation begins with; as text it may."""
 
 
 class _CutOff(Exception):
@@ -108,7 +117,8 @@ class _Asking:
             try:
                 text, completion = self._ask(way)
             except CompactionRefused as refused:
-                if refused.reason not in ASK_OTHERWISE or way is ways[-1]:
+                is_of_the_way = refused.reason in ASK_OTHERWISE or isinstance(refused, _BlockRefused)
+                if not is_of_the_way or way is ways[-1]:
                     raise
                 continue
             return SummaryResult(
@@ -142,6 +152,9 @@ class _Asking:
             except ProviderError as error:
                 if error.problem in TOO_LONG:
                     shorter = self._shorten(material, built, error)
+                elif COMPACTION_BETA in built.request.betas and _is_of_the_block(error):
+                    told = f"the provider does not take its compaction block back ({error})"
+                    raise _BlockRefused(reason=FailureReason.API_ERROR, detail=told) from None
                 else:
                     self._wait_for(error)
             except _CutOff as cut_off:
@@ -245,6 +258,11 @@ class _Asking:
         expected = max(self.request.budget_tokens * ANALYSIS_FACTOR, 1)
         self.told = max(self.told, FIRST + SHARE * min(tokens / expected, 1.0))
         self.progress.report(stage=STAGE, fraction=self.told, tokens=tokens)
+
+
+def _is_of_the_block(error: ProviderError) -> bool:
+    """A refusal names its cause, or comes of a model or a relay that does not know such blocks."""
+    return error.problem is ProviderProblem.REFUSED or error.code.startswith(BLOCK_CODES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from django.core.management.base import CommandError
 from django.utils import timezone
 
 from compaction_app import actions
+from compaction_app.engine.command import Scope
 from compaction_app.models import CompactionRun, RunStatus
 from sessions_app.management.base import OneLineCommand
 from sessions_app.management.terminal import Bar, find_session, printable
@@ -31,22 +32,25 @@ class Command(OneLineCommand):
             help='what the summary should pay attention to; also as it is typed elsewhere: "/compact keep the SQL"',
         )
         part = parser.add_mutually_exclusive_group()
-        part.add_argument("--up-to", metavar="UUID", help="keep this message and what follows (a later version)")
-        part.add_argument("--from", metavar="UUID", help="keep what is before this message (a later version)")
+        part.add_argument("--up-to", metavar="UUID", help="compact what is before this message")
+        part.add_argument("--from", metavar="UUID", help="compact this message and what follows")
 
     def handle(self, *args: Any, **options: Any) -> None:
         session = find_session(options["session"])
         with Bar(total=1, label="compacting", out=sys.stderr) as bar:
             try:
-                run = actions.command_now(
-                    session=session, text=_typed(options), now=timezone.now(), listener=_shown_by(bar, session)
+                run = actions.compact_now(
+                    session=session,
+                    wanted=actions.Wanted.from_command(_typed(options)),
+                    now=timezone.now(),
+                    listener=_shown_by(bar, session),
                 )
             except actions.ActiveRun as active:
                 raise CommandError(f"the session has an active run already: {active.run.uuid}") from active
             except actions.CommandError as wrong:
                 raise CommandError(str(wrong)) from wrong
-            except actions.NotSupportedYet as later:
-                raise CommandError(f"not_supported_yet: {later}") from later
+            except actions.PartialRefused as refused:
+                raise CommandError(f"{refused.code}: {refused}") from refused
         self._print(run)
 
     def _print(self, run: CompactionRun) -> None:
@@ -56,6 +60,9 @@ class Command(OneLineCommand):
             raise CommandError(f"{run.failure_reason}: {printable(run.detail)}")
         if run.status != RunStatus.SUCCEEDED or run.boundary is None:
             raise CommandError(f"run {run.uuid} is {run.status}; a worker has taken it")
+        if run.scope != Scope.WHOLE:
+            moved = f", the nearest to {printable(run.scope_uuid)}" if run.cut_uuid != run.scope_uuid else ""
+            self.stdout.write(f"cut: {run.scope} {printable(run.cut_uuid)}{moved}")
         if run.model:
             cost = f", {run.cost_usd:,.4f} USD" if run.cost_usd is not None else ""
             self.stdout.write(f"summary by {printable(run.boundary.model or run.boundary.summarizer)}{cost}")

@@ -21,7 +21,8 @@ from sessions_app.transcript.entries import (
     TranscriptMessage,
     TranscriptNote,
 )
-from sessions_app.transcript.messages import SYNTHETIC_MODEL, MessageKind, Role
+from sessions_app.transcript.exported import REVERTED, BadMark, Written, mark_of, read_boundary
+from sessions_app.transcript.messages import SYNTHETIC_MODEL, Content, MessageKind, Role
 
 NAME = "claude-code"
 
@@ -38,7 +39,9 @@ _SESSION_ID = re.compile(rb'"sessionId"\s*:\s*"([^"\\]{1,128})"')
 _UNUSABLE_ID = re.compile("[\x00\ud800-\udfff]")
 LONGEST_ID = 128
 LARGEST_COUNT = 2_000_000_000  # what a 32-bit column holds; a token count beyond it is no count
-DEEPEST = 200  # nesting beyond it is refused: writing such a value again would exhaust the stack
+# Nesting beyond it is refused: writing such a value again would exhaust the stack. A line holds a content of the API's
+# own limit (200) a few levels down.
+DEEPEST = 210
 _DECODER = json.JSONDecoder(parse_constant=lambda name: _refuse(name), parse_float=lambda digits: _finite(digits))
 
 
@@ -120,8 +123,10 @@ def _why_unreadable(text: str, error: Exception) -> str:
 
 def _read_entry(entry: dict[str, Any], line_number: int) -> Iterator[ParsedLine]:
     kind = entry.get("type")
-    if kind not in ("user", "assistant"):
-        if not isinstance(kind, str) or kind not in KNOWN_KINDS:
+    if bad := _bad_mark(entry):
+        yield LineProblem(line_number=line_number, reason=f"a boundary of an export: {bad}; kept raw", kept=True)
+    if kind not in ("user", "assistant") or mark_of(entry).get("part"):
+        if kind not in ("user", "assistant") and (not isinstance(kind, str) or kind not in KNOWN_KINDS):
             told = json.dumps(kind)[:60]
             yield LineProblem(line_number=line_number, reason=f"an unknown kind of line ({told}); kept raw", kept=True)
         yield _note(entry, line_number)
@@ -149,24 +154,38 @@ def _message_fault(entry: Mapping[str, Any]) -> str:
 
 
 def _message(entry: dict[str, Any], line_number: int) -> TranscriptMessage:
-    message = entry["message"]
+    message, given = entry["message"], _given(entry)
     role = Role.ASSISTANT if entry["type"] == "assistant" else Role.USER
     usage = message.get("usage")
+    injected, aside = given.get("isMeta", entry.get("isMeta")), given.get("isSidechain", entry.get("isSidechain"))
     return TranscriptMessage(
         line_number=line_number,
         uuid=_id(entry.get("uuid")) or _derived_key(entry, line_number),
         parent_uuid=_parent(entry),
-        role=role,
-        content=message["content"],
+        role=Role.SYSTEM if given.get("role") == Role.SYSTEM else role,
+        content=_content(message["content"], given),
         kind=_kind(entry, message),
-        message_id=_text(message.get("id")) or None,
+        message_id=None if "messageId" in given else _text(message.get("id")) or None,
         model=_text(message.get("model")),
         sent_at=_moment(entry.get("timestamp")),
         usage=usage if isinstance(usage, Mapping) else None,
-        is_meta=entry.get("isMeta") is True,
-        is_sidechain=entry.get("isSidechain") is True,
+        is_meta=injected is True,
+        is_sidechain=aside is True,
         envelope={**entry, "message": {k: v for k, v in message.items() if k != "content"}},
     )
+
+
+def _given(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the history held, where an export of ours had to write something else."""
+    return _mapping(mark_of(entry).get("given"))
+
+
+def _content(content: Content, given: Mapping[str, Any]) -> Content:
+    """The content; a text that an export had to write as a block is a text again."""
+    if given.get("content") == "text" and isinstance(content, list) and len(content) <= 1:
+        text = content[0].get("text") if content else ""
+        return text if isinstance(text, str) else content
+    return content
 
 
 def _kind(entry: Mapping[str, Any], message: Mapping[str, Any]) -> MessageKind:
@@ -198,12 +217,43 @@ def _note(entry: dict[str, Any], line_number: int) -> TranscriptNote:
         title=_text(entry.get(title_field)) if title_field else "",
         title_rank=rank,
         boundary=_boundary(entry),
+        ours=_ours(entry, uuid),
     )
+
+
+def _ours(entry: Mapping[str, Any], uuid: str) -> str:
+    mark = mark_of(entry)
+    return _id(mark.get("of")) if mark.get("part") else uuid if mark.get("boundary") else ""
+
+
+def _bad_mark(entry: Mapping[str, Any]) -> str:
+    """What is wrong with a boundary that says to be ours; "" where nothing is."""
+    told = mark_of(entry).get("boundary")
+    if told is None:
+        return ""
+    try:
+        read_boundary(told)
+    except BadMark as bad:
+        return str(bad)
+    return ""
+
+
+def _written(entry: Mapping[str, Any]) -> Written | None:
+    try:
+        return read_boundary(mark_of(entry).get("boundary"))
+    except BadMark:
+        return None
 
 
 def _boundary(entry: Mapping[str, Any]) -> ImportedBoundary | None:
     if entry.get("type") != "system" or entry.get("isSidechain") is True:
         return None
+    if entry.get("subtype") == REVERTED:
+        return ImportedBoundary(is_microcompact=False, trigger="", reverted=True)
+    if mark_of(entry).get("boundary") is not None:
+        written = _written(entry)
+        micro = entry.get("subtype") == "microcompact_boundary"
+        return ImportedBoundary(is_microcompact=micro, trigger="", written=written) if written else None
     if entry.get("subtype") == "microcompact_boundary":
         meta = _mapping(entry.get("microcompactMetadata"))
         before, saved = _count(meta.get("preTokens")), _count(meta.get("tokensSaved"))
@@ -235,6 +285,7 @@ def _parent(entry: Mapping[str, Any]) -> str | None:
 
     A boundary starts a new root and names its past apart.
     """
+    entry = {**entry, "parentUuid": given["parentUuid"]} if "parentUuid" in (given := _given(entry)) else entry
     found = _id(entry.get("parentUuid")) or _id(entry.get("logicalParentUuid"))
     is_root = "parentUuid" in entry and entry["parentUuid"] is None
     return found or (None if is_root else "")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from compaction_app.engine.model_summary.calls import CallRecord
+from compaction_app.engine.model_summary.calls import CallRecord, Way
 from compaction_app.engine.model_summary.summarizer import ModelSummarizer
 from compaction_app.engine.ports import Completion, Conversation, ModelRequest, ProviderError, Silent, SummaryRequest
 from compaction_app.engine.summary import SECTIONS, heading
@@ -19,6 +19,7 @@ from sessions_app.transcript.view import ContextView, fold
 from tests.build import FAMILY
 
 MODEL = "claude-sonnet-4-5"
+OUR_WAYS = [Way.CACHED_PREFIX, Way.STANDALONE]  # the provider's own has no material that could be cut
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SUMMARY = "\n".join(f"{heading(number)}\n- part {number}" for number in range(1, len(SECTIONS) + 1))
 USAGE = {"input_tokens": 1_000, "output_tokens": 200}
@@ -62,7 +63,7 @@ class ScriptedModel:
         self, *, request: ModelRequest, seconds: float, silence_seconds: float, heard: Callable[[int], None]
     ) -> Completion:
         assert validate_messages(messages=request.messages) == []
-        assert request.messages[-1]["role"] == "user"
+        assert request.compaction or request.messages[-1]["role"] == "user"
         assert seconds > 0
         self.requests.append(request)
         self.clock.now += self.takes_seconds

@@ -113,8 +113,8 @@ class TestDecide:
         assert verdict.outcome is outcome
         if outcome is Outcome.NOTHING_TO_COMPACT:
             assert verdict.why == (
-                "a run found nothing to compact in the 20,000 tokens that were shown; the next one waits until they "
-                f"have changed by 2,000 (now {shown:,})"
+                "a run found nothing to compact, or nothing that was accepted, in the 20,000 tokens that were shown; "
+                f"the next one waits until they have changed by 2,000 (now {shown:,})"
             )
 
 

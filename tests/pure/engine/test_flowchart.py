@@ -12,7 +12,7 @@ from compaction_app.engine.chain import Trail, light_drafts, run_chain
 from compaction_app.engine.outcome import CompactionCancelled, CompactionRefused, FailureReason
 from compaction_app.engine.plan import PLANS
 from compaction_app.engine.ports import SummaryResult
-from compaction_app.engine.values import Situation, Trigger
+from compaction_app.engine.values import MemoryValue, Situation, Trigger
 from sessions_app.transcript.boundary import BoundaryKind, Clearing
 from tests.build import Talk, use
 from tests.pure.engine.situations import FixedSummarizer, reads, situation_of
@@ -34,9 +34,11 @@ class Path:
     ends: BoundaryKind | None
     clearing: Clearing | None = None
     figures: dict[str, Any] = field(default_factory=dict)
+    memory: bool = False
 
 
-MICRO, WHOLE = BoundaryKind.MICROCOMPACT, BoundaryKind.FULL
+MICRO, WHOLE, MEMORY = BoundaryKind.MICROCOMPACT, BoundaryKind.FULL, BoundaryKind.SESSION_MEMORY
+SMALL_TAIL = {"memory_tail_least_tokens": 1_000, "memory_tail_least_texts": 1}
 OVER = 170_000
 PATHS = {
     "prepare, cold: results are cleared, and that is enough": Path(
@@ -62,7 +64,7 @@ PATHS = {
         MANY,
         WARM,
         OVER,
-        {"time_based": False, "cache_edits": True, "full": True},
+        {"time_based": False, "cache_edits": True, "session_memory": False, "full": True},
         WHOLE,
         figures={"light_enough_share": 0.1, "cache_edit_keep_results": 20},
     ),
@@ -71,21 +73,63 @@ PATHS = {
         FEW,
         COLD,
         OVER,
-        {"time_based": True, "cache_edits": False, "full": True},
+        {"time_based": True, "cache_edits": False, "session_memory": False, "full": True},
         WHOLE,
         figures={"light_enough_share": 0.5},
     ),
     "auto, warm, few results: straight to the summary": Path(
-        Trigger.AUTO, FEW, WARM, OVER, {"time_based": False, "cache_edits": False, "full": True}, WHOLE
+        Trigger.AUTO,
+        FEW,
+        WARM,
+        OVER,
+        {"time_based": False, "cache_edits": False, "session_memory": False, "full": True},
+        WHOLE,
     ),
     "manual: clearing prepares, a summary is what was asked for": Path(
-        Trigger.MANUAL, MANY, COLD, 60_000, {"time_based": True, "cache_edits": False, "full": True}, WHOLE
+        Trigger.MANUAL,
+        MANY,
+        COLD,
+        60_000,
+        {"session_memory": False, "time_based": True, "cache_edits": False, "full": True},
+        WHOLE,
     ),
     "manual, warm": Path(
-        Trigger.MANUAL, MANY, WARM, 60_000, {"time_based": False, "cache_edits": True, "full": True}, WHOLE
+        Trigger.MANUAL,
+        MANY,
+        WARM,
+        60_000,
+        {"session_memory": False, "time_based": False, "cache_edits": True, "full": True},
+        WHOLE,
     ),
     "manual, nothing to clear": Path(
-        Trigger.MANUAL, FEW, WARM, 10_000, {"time_based": False, "cache_edits": False, "full": True}, WHOLE
+        Trigger.MANUAL,
+        FEW,
+        WARM,
+        10_000,
+        {"session_memory": False, "time_based": False, "cache_edits": False, "full": True},
+        WHOLE,
+    ),
+    "auto: a memory stands for the past where clearing is not enough": Path(
+        Trigger.AUTO,
+        FEW,
+        WARM,
+        OVER,
+        {"time_based": False, "cache_edits": False, "session_memory": True},
+        MEMORY,
+        memory=True,
+    ),
+    "manual: the memory first": Path(Trigger.MANUAL, FEW, COLD, 10_000, {"session_memory": True}, MEMORY, memory=True),
+    "reactive: clearing makes it fit": Path(
+        Trigger.REACTIVE, MANY, WARM, 60_000, {"reactive_clearing": True}, MICRO, Clearing.PLACEHOLDER
+    ),
+    "reactive: clearing is not enough, so it is summarised": Path(
+        Trigger.REACTIVE,
+        FEW,
+        WARM,
+        210_000,
+        {"reactive_clearing": True, "reactive": True},
+        WHOLE,
+        figures={"reactive_room_share": 0.3},
     ),
 }
 
@@ -98,9 +142,12 @@ def walk(situation: Situation) -> tuple[Situation, Trail]:
 
 @pytest.mark.parametrize("path", PATHS.values(), ids=PATHS.keys())
 def test_path(path: Path) -> None:
-    situation = situation_of(
-        reads(path.results).messages, idle=path.idle, trigger=path.trigger, tokens=path.tokens, **path.figures
-    )
+    messages = reads(path.results).messages
+    figures = {**(SMALL_TAIL if path.memory else {}), **path.figures}
+    situation = situation_of(messages, idle=path.idle, trigger=path.trigger, tokens=path.tokens, **figures)
+    if path.memory:
+        memory = MemoryValue(content="# Task\nMend the parser.", covers_to=messages[-5].position)
+        situation = replace(situation, memory=memory)
     after, trail = walk(situation)
     assert {name: step.draft is not None for name, step in trail} == path.tried
     ends = after.summary_draft or (after.drafts[-1] if after.drafts else None)
@@ -116,9 +163,14 @@ class TestRunChain:
         assert set(PLANS) == set(Trigger) == {path.trigger for path in PATHS.values()}
 
     def test_the_links_stand_from_the_cheapest_to_the_dearest(self) -> None:
-        order = ["time_based", "cache_edits", "full"]
-        for plan in PLANS.values():
-            assert [link.name for link in plan.links] == order[: len(plan.links)]
+        light = ["time_based", "cache_edits"]
+        orders = {trigger: [link.name for link in plan.links] for trigger, plan in PLANS.items()}
+        assert orders == {
+            Trigger.PREPARE: light,
+            Trigger.AUTO: [*light, "session_memory", "full"],
+            Trigger.MANUAL: ["session_memory", *light, "full"],
+            Trigger.REACTIVE: ["reactive_clearing", "reactive"],
+        }
 
     def test_tokens_never_rise_from_link_to_link_but_for_what_a_summary_takes_the_place_of(self) -> None:
         _, trail = walk(situation_of(reads(MANY).messages, idle=COLD, trigger=Trigger.MANUAL))
@@ -146,6 +198,7 @@ class TestRunChain:
         with pytest.raises(CompactionRefused):
             run_chain(plan=PLANS[Trigger.MANUAL], situation=situation, trail=trail)
         assert [(name, step.draft is not None) for name, step in trail] == [
+            ("session_memory", False),
             ("time_based", True),
             ("cache_edits", False),
             ("full", False),
@@ -162,7 +215,7 @@ class TestRunChain:
         trail: Trail = []
         with pytest.raises(ZeroDivisionError):
             run_chain(plan=PLANS[Trigger.MANUAL], situation=situation, trail=trail)
-        assert [name for name, _ in trail] == ["time_based", "cache_edits", "full"]
+        assert [name for name, _ in trail] == ["session_memory", "time_based", "cache_edits", "full"]
         last = trail[-1][1]
         assert (last.why, last.reason, last.draft) == (
             "met an unexpected ZeroDivisionError",
@@ -180,7 +233,7 @@ class TestRunChain:
         trail: Trail = []
         with pytest.raises(CompactionCancelled):
             run_chain(plan=PLANS[Trigger.MANUAL], situation=situation, trail=trail)
-        assert [name for name, _ in trail] == ["time_based", "cache_edits"]
+        assert [name for name, _ in trail] == ["session_memory", "time_based", "cache_edits"]
 
     def test_a_single_open_round_is_nothing_to_compact(self) -> None:
         situation = situation_of(Talk().u("go").a(use("open")).messages, trigger=Trigger.AUTO)

@@ -22,7 +22,7 @@ from sessions_app.transcript.messages import Message
 from sessions_app.transcript.validation import validate_messages
 from sessions_app.transcript.view import clear, fold
 from tests.build import FAMILY, Talk, res, thinking, use
-from tests.pure.engine.model_calls import MODEL, conversation_of, request_of, small_window
+from tests.pure.engine.model_calls import MODEL, OUR_WAYS, conversation_of, request_of, small_window
 
 IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "QUJD" * 2_000}}
 
@@ -168,7 +168,7 @@ class TestRoom:
         assert built.request.max_tokens <= 12_000
         assert preflight(material=material, built=built) is None, "no round goes where less output is enough"
 
-    @pytest.mark.parametrize("way", list(Way))
+    @pytest.mark.parametrize("way", OUR_WAYS)
     def test_preflight_goes_on_until_it_fits(self, way: Way) -> None:
         messages = talk(60, size=3_000).messages
         material = material_of(messages, way, limits=small_window(40_000))
@@ -177,7 +177,7 @@ class TestRoom:
         assert shorter is not None
         assert shorter.built.tokens + shorter.built.request.max_tokens <= 40_000
 
-    @pytest.mark.parametrize("way", list(Way))
+    @pytest.mark.parametrize("way", OUR_WAYS)
     def test_a_gap_of_many_windows_leaves_the_window_full(self, way: Way) -> None:
         messages = talk(400, size=400).messages
         material = material_of(messages, way, limits=small_window(40_000))
@@ -286,7 +286,7 @@ def _once(blocks: list[Any], number: int) -> list[Any]:
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     entries=st.lists(ENTRY, min_size=1, max_size=16),
-    way=st.sampled_from(list(Way)),
+    way=st.sampled_from(OUR_WAYS),
     kinds=st.lists(st.sampled_from(list(OverflowKind)), max_size=3),
     warm=st.booleans(),
 )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
-from sessions_app.transcript.boundary import AttachmentValue, BoundaryKind, Placement, PreservedSegment
+from sessions_app.transcript.boundary import AttachmentValue, Boundary, BoundaryKind, Placement, PreservedSegment
 from sessions_app.transcript.messages import MessageKind, Role
 from sessions_app.transcript.view import ContextView, attachment_content, fold, summary_content
 from tests.build import FAMILY, Talk, boundary, res, use
@@ -79,3 +80,84 @@ class TestFold:
         after = fold(messages=talk.messages, boundaries=[micro], family=FAMILY)
         assert before.tokens - after.tokens > 1_000
         assert [item.role for item in after.items] == [Role.USER, Role.ASSISTANT, Role.USER, Role.ASSISTANT]
+
+
+def early(first: int, last: int) -> PreservedSegment:
+    return PreservedSegment(first=first, last=last, placement=Placement.BEFORE_SUMMARY)
+
+
+class TestChain:
+    """Boundaries whose summaries are shown together: each stands where what it tells had stood."""
+
+    TALK = Talk()
+    for number in range(1, 21):
+        TALK.u(f"{number}") if number % 2 else TALK.a(f"{number}")
+
+    def view(self, *boundaries: Boundary) -> list[object]:
+        names = {summary_content(summary=one.summary or ""): one.summary for one in boundaries}
+        view = fold(messages=self.TALK.messages, boundaries=boundaries, family=FAMILY)
+        return [item.position or names[str(item.content)] for item in view.items]
+
+    FULL = boundary(4, committed_at=6, sequence=1, summary="full")
+    BEHIND = boundary(
+        12,
+        committed_at=12,
+        sequence=2,
+        summary="behind",
+        kind=BoundaryKind.PARTIAL_FROM,
+        preserved=early(5, 8),
+        base=FULL,
+    )
+
+    def test_the_base_stays_in_front_of_the_prefix(self) -> None:
+        assert self.BEHIND.chain == (self.FULL, self.BEHIND)
+        assert self.view(self.FULL, self.BEHIND) == ["full", 5, 6, 7, 8, "behind", *range(13, 21)]
+
+    def test_the_prefix_hides_what_its_base_hides(self) -> None:
+        wide = replace(self.BEHIND, preserved=early(1, 8))
+        assert self.view(self.FULL, wide) == ["full", 5, 6, 7, 8, "behind", *range(13, 21)]
+
+    def test_another_from_stands_behind_both(self) -> None:
+        third = boundary(
+            20, committed_at=20, sequence=3, summary="third", kind=BoundaryKind.PARTIAL_FROM, preserved=early(5, 15)
+        )
+        third = replace(third, base=self.BEHIND)
+        expected = ["full", 5, 6, 7, 8, "behind", 13, 14, 15, "third"]
+        assert self.view(self.FULL, self.BEHIND, third) == expected
+
+    def test_one_within_the_prefix_has_the_later_one_folded_in(self) -> None:
+        third = boundary(
+            20, committed_at=20, sequence=3, summary="third", kind=BoundaryKind.PARTIAL_FROM, preserved=early(5, 6)
+        )
+        for base in (self.BEHIND, self.FULL):
+            assert replace(third, base=base).chain[:-1] == (self.FULL,)
+            assert self.view(self.FULL, self.BEHIND, replace(third, base=base)) == ["full", 5, 6, "third"]
+
+    def test_up_to_within_the_prefix_keeps_the_summary_behind_it(self) -> None:
+        kept = PreservedSegment(first=7, last=8, placement=Placement.AFTER_SUMMARY)
+        third = boundary(
+            12,
+            committed_at=20,
+            sequence=3,
+            summary="third",
+            kind=BoundaryKind.PARTIAL_UP_TO,
+            preserved=kept,
+            base=self.BEHIND,
+        )
+        assert third.chain == (third, self.BEHIND)
+        assert third.below == (self.BEHIND, self.FULL)
+        assert self.view(self.FULL, self.BEHIND, third) == ["third", 7, 8, "behind", *range(13, 21)]
+
+    def test_without_a_prefix_the_base_alone_stands_in_front(self) -> None:
+        third = boundary(20, committed_at=20, sequence=3, summary="third", kind=BoundaryKind.PARTIAL_FROM)
+        assert third.keeps_prefix
+        assert self.view(self.FULL, replace(third, base=self.FULL)) == ["full", "third"]
+        assert self.view(third) == ["third"]
+
+    def test_t37_a_whole_one_takes_the_place_of_all(self) -> None:
+        whole = boundary(18, committed_at=20, sequence=3, summary="whole")
+        assert self.view(self.FULL, self.BEHIND, whole) == ["whole", 19, 20]
+
+    def test_what_comes_after_is_the_same_wherever_the_prefix_ends(self) -> None:
+        at = fold(messages=self.TALK.messages, boundaries=[self.FULL, self.BEHIND], family=FAMILY, at=self.BEHIND)
+        assert [item.position for item in at.items] == [0, 5, 6, 7, 8, 0]

@@ -1,0 +1,89 @@
+"""Session-memory compaction (S6): the session's own memory document stands for its past, and no model is called."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from compaction_app.engine.memory import fit_sections, says_nothing
+from compaction_app.engine.offer import offer
+from compaction_app.engine.outcome import CompactionRefused, FailureReason
+from compaction_app.engine.past import nothing_to_do, passed_over
+from compaction_app.engine.ports import SummaryResult
+from compaction_app.engine.segment import memory_segment
+from compaction_app.engine.values import MemoryValue, Situation, Step
+
+NAME = "session_memory"
+# What of a refusal only says that this way does not help; the next link may.
+NO_HELP = frozenset({FailureReason.NOT_SMALLER, FailureReason.NOTHING_TO_COMPACT})
+
+
+@dataclass(frozen=True, slots=True)
+class SessionMemoryLink:
+    name: str = NAME
+
+    def attempt(self, situation: Situation) -> Step:
+        """Propose a boundary whose summary is the memory, or pass. Raises CompactionRefused where a hook refuses."""
+        memory = situation.memory
+        why = _why_not(situation=situation, memory=memory)
+        if why or memory is None:
+            return passed_over(situation, why)
+        found = situation.as_found
+        policy = found.policy
+        segment = memory_segment(
+            messages=found.view.messages,
+            covers_to=memory.covers_to,
+            least_tokens=policy.memory_tail_least_tokens,
+            least_texts=policy.memory_tail_least_texts,
+            most_tokens=policy.memory_tail_tokens,
+            waiting_tokens=policy.waiting_round_tokens,
+        )
+        if segment is None:
+            return passed_over(situation, "what stays verbatim behind the memory is all that is shown")
+        if passed := nothing_to_do(situation=found, segment=segment):
+            return replace(passed, tokens_before=situation.tokens, tokens_after=situation.tokens)
+        tail = sum(message.tokens for message in segment.tail)
+        uncovered = sum(m.tokens for m in segment.tail if m.position > memory.covers_to)
+        if uncovered > policy.memory_tail_tokens:
+            why = f"the {uncovered:,} tokens that the memory does not cover are more than {policy.memory_tail_tokens:,}"
+            return passed_over(situation, why)
+        if situation.pre_compact is not None and situation.pre_compact().strip():
+            return passed_over(situation, "a hook gave instructions, which a memory can not mind")
+        text = fit_sections(
+            content=memory.content,
+            most_tokens=policy.memory_tokens,
+            section_tokens=policy.memory_section_tokens,
+            family=found.family,
+        )
+        result = SummaryResult(text=text, summarizer=NAME, generation=memory.generation)
+        try:
+            step = offer(situation=found, segment=segment, result=result, history=segment.compacted)
+        except CompactionRefused as refused:
+            if refused.reason not in NO_HELP:
+                raise
+            return passed_over(situation, f"with the memory and {tail:,} tokens kept, {refused.detail}")
+        if step.tokens_after >= situation.window.auto_compact_threshold:
+            why = (
+                f"with the memory and {tail:,} tokens kept the context would have {step.tokens_after:,} tokens, still "
+                f"over its threshold of {situation.window.auto_compact_threshold:,}"
+            )
+            return passed_over(situation, why)
+        return replace(step, why=f"{step.why}; the memory ({memory.source}) covers all to position {memory.covers_to}")
+
+
+def _why_not(*, situation: Situation, memory: MemoryValue | None) -> str:
+    """Why the memory can't stand for the past; "" where it may."""
+    if not situation.policy.memory_enabled:
+        return "switched off (memory_enabled)"
+    if situation.instructions.strip():
+        return "instructions were given, which a memory can not mind"
+    if memory is None or says_nothing(content=memory.content):
+        return "the session has no memory" if memory is None else "the session's memory is empty, or only a template"
+    if not memory.is_live:
+        return f"the memory covers all to position {memory.covers_to}, which is not on the live path"
+    head = situation.view.boundary
+    if head is not None and memory.covers_to < head.covers_to:
+        return f"the memory covers all to position {memory.covers_to}; the summary that is shown knows more"
+    return ""
+
+
+SESSION_MEMORY = SessionMemoryLink()
