@@ -17,6 +17,7 @@ from compaction_app.engine.relief import ReliefReader
 from compaction_app.engine.values import MemoryValue
 from compaction_app.models import (
     ClientState,
+    CompactionCandidate,
     CompactionRun,
     CompactionState,
     Decision,
@@ -390,6 +391,17 @@ def boundaries_of(*, team: Team) -> BoundaryQuerySet:
         .defer(*(f"session__{name}" for name in _LARGE), "restores__summary")
         .prefetch_related("attachments")
     )
+
+
+def candidate_of(*, run: CompactionRun) -> CompactionCandidate | None:
+    """What the run proposes, or has proposed; None where it never waited for anybody. One query."""
+    return CompactionCandidate.objects.filter(run=run).select_related("run__session").first()
+
+
+def is_stale(*, candidate: CompactionCandidate) -> bool:
+    """Whether it was made of a context that is not there any more. At most three index look-ups."""
+    session = candidate.run.session
+    return bool(transcripts.gone_stale(session=session, head_id=candidate.head_id, as_of=candidate.as_of))
 
 
 def boundary_diff(*, boundary: CompactBoundary) -> ContextDiff:

@@ -464,13 +464,7 @@ class Policy:
         3,
         unit="generations",
         low=1,
-        meaning="once so many summaries would lie between the originals and the next, that one is made from originals",
-    )
-    rebuild_chunks: int = _figure(
-        8, unit="parts", low=1, meaning="most parts that originals larger than the window are summarised in"
-    )
-    facts_tokens: int = _figure(
-        4_000, unit="tokens", low=0, meaning="most that is handed from one summary to the next, word for word"
+        meaning="once so many summaries lie between, the provider's own compaction hands over to our own summariser",
     )
 
     # Attachments (S15)

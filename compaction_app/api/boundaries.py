@@ -7,14 +7,14 @@ from typing import Any
 from uuid import UUID
 
 from django.utils import timezone
-from drf_spectacular.utils import extend_schema, extend_schema_field
+from drf_spectacular.utils import OpenApiExample, extend_schema, extend_schema_field
 from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from compaction_app import actions, selectors
 from compaction_app.api.base import ApiView
-from compaction_app.api.fields import Described, JsonObject
+from compaction_app.api.fields import NO_FIELDS, Described, JsonObject, NoFields
 from compaction_app.api.schema import error
 from compaction_app.engine.cleanup import CacheName, Scope
 from sessions_app.models import Attachment, CompactBoundary
@@ -202,11 +202,13 @@ class RevertView(ApiView):
         summary="Take a compaction back",
         description="The newest boundary that summarises, with the clearings above it. What was shown before it is "
         "shown again, and all that was appended since. `restore/` undoes it.",
-        request=None,
+        request=NO_FIELDS,
         responses={200: BoundaryBody, 409: CONFLICT},
+        examples=[OpenApiExample("nothing is to be said", value={}, request_only=True)],
     )
     def post(self, request: Request, boundary_id: UUID) -> Response:
         boundary = self.one(selectors.boundaries_of(team=self.team), boundary_id, name="boundary")
+        self.body(NoFields)
         actions.revert_boundary(boundary=boundary, now=timezone.now())
         again = self.one(selectors.boundaries_of(team=self.team), boundary_id, name="boundary")
         return Response(BoundaryBody(again).data)
@@ -217,11 +219,13 @@ class RestoreView(ApiView):
         summary="Bring a reverted compaction back",
         description="Writes a new boundary that says the same (`restores` names the old one), and answers with it. "
         "Only while no other boundary stands in its place, and the messages that it covers are still those.",
-        request=None,
+        request=NO_FIELDS,
         responses={201: BoundaryBody, 409: CONFLICT},
+        examples=[OpenApiExample("nothing is to be said", value={}, request_only=True)],
     )
     def post(self, request: Request, boundary_id: UUID) -> Response:
         boundary = self.one(selectors.boundaries_of(team=self.team), boundary_id, name="boundary")
+        self.body(NoFields)
         brought = actions.restore_boundary(boundary=boundary, now=timezone.now())
         row = self.one(selectors.boundaries_of(team=self.team), brought.uuid, name="boundary")
         return Response(BoundaryBody(row).data, status=status.HTTP_201_CREATED)

@@ -20,7 +20,7 @@ from sessions_app.selectors import UnknownBoundary
 class ContextMessage(serializers.Serializer[Any]):
     role = serializers.ChoiceField(
         choices=["user", "assistant"],
-        help_text="They alternate; the first is the user's, or the assistant's with a `compaction` block of the provider.",
+        help_text="They alternate; the first is the user's, or the assistant's with a `compaction` block.",
     )
     content = Blocks(help_text="Content blocks.")
 
@@ -36,7 +36,7 @@ class ContextBody(serializers.Serializer[Any]):
     cleared_tool_results = serializers.IntegerField(help_text="Tool results that are shown as a placeholder.")
     betas = serializers.ListField(
         child=serializers.CharField(),
-        help_text="Beta names that the request must carry (`anthropic-beta`): for a `compaction` block of the provider.",
+        help_text="Beta names that the request must carry (`anthropic-beta`), for a `compaction` block.",
     )
 
 

@@ -7,6 +7,7 @@ from drf_spectacular import renderers
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerView
 
 from compaction_app.api.analysis import AnalysisView
+from compaction_app.api.approvals import AcceptView, CandidateView, RejectView
 from compaction_app.api.boundaries import BoundariesView, BoundaryView, DiffView, RestoreView, RevertView
 from compaction_app.api.breaker import ResetBreakerView
 from compaction_app.api.compact import CompactView
@@ -48,6 +49,9 @@ v1 = [
     path("boundaries/<uuid:boundary_id>/diff/", DiffView.as_view()),
     path("runs/", RunsView.as_view()),
     path("runs/<uuid:run_id>/", RunView.as_view()),
+    path("runs/<uuid:run_id>/candidate/", CandidateView.as_view()),
+    path("runs/<uuid:run_id>/accept/", AcceptView.as_view()),
+    path("runs/<uuid:run_id>/reject/", RejectView.as_view()),
     path("hooks/", HooksView.as_view()),
     path("hooks/<uuid:hook_id>/", HookView.as_view()),
     path("hooks/<uuid:hook_id>/rotate-secret/", RotateSecretView.as_view()),

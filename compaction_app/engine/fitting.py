@@ -143,9 +143,7 @@ def _segment(situation: Situation, *, tail_tokens: int, waiting_tokens: int) -> 
     """As for any full compaction. Where no cut leaves anything, the record of the last boundary is written anew."""
     messages, head = situation.view.messages, situation.view.boundary
     hidden = head.covers_to if head else 0
-    segment = whole_segment(
-        messages=messages, tail_tokens=tail_tokens, waiting_tokens=waiting_tokens, behind=hidden
-    )
+    segment = whole_segment(messages=messages, tail_tokens=tail_tokens, waiting_tokens=waiting_tokens, behind=hidden)
     if segment is not None and segment.compacted and segment.covers_to >= hidden:
         return segment
     if head is None or head.keeps_prefix:

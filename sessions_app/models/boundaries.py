@@ -111,9 +111,7 @@ class CompactBoundary(models.Model):
     reverted_after = models.PositiveBigIntegerField(
         null=True, blank=True, help_text="key of the session's newest boundary then"
     )
-    reverted_position = models.PositiveIntegerField(
-        null=True, blank=True, help_text="the session's last position then"
-    )
+    reverted_position = models.PositiveIntegerField(null=True, blank=True, help_text="the session's last position then")
     restores = models.ForeignKey(
         "self",
         on_delete=models.PROTECT,

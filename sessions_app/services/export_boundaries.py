@@ -74,16 +74,21 @@ class Boundaries:
         self._written: list[int] = []
         sources = self._unnamed_sources()
         rows = CompactBoundary.objects.filter(session=session).order_by("pk")
-        places = rows.values_list("pk", "source_key", "committed_at_position", "reverted_at", "reverted_with_id")
-        for pk, source, position, reverted_at, reverted_with in places.iterator(chunk_size=CHUNK):
+        places = rows.values_list("pk", "source_key", "committed_at_position", "reverted_at", "covers_to")
+        for pk, source, position, reverted_at, covers_to in places.iterator(chunk_size=CHUNK):
             source = source or sources.get(pk, "")
             if reverted_at is not None:
-                # One that a rewind left behind stands on a branch that nothing goes on from.
-                self._gone |= {source} if source and reverted_with is not None else set()
+                self._gone |= {source} if source and self._is_on_the_path(covers_to, position) else set()
             elif source:
                 self._told[source] = pk
             elif pk not in sources:
                 self._mine.append((position, pk))
+
+    def _is_on_the_path(self, covers_to: int, committed_at: int) -> bool:
+        """Whether the conversation still goes through what a boundary covered. One that a rewind left behind stands on a
+        branch that nothing goes on from, and hurts nobody."""
+        rows = Message.objects.filter(session=self._session, position__lte=covers_to, is_sidechain=False)
+        return not rows.filter(left_path_at__gt=committed_at).exists()
 
     def _unnamed_sources(self) -> dict[int, str]:
         """Lines of boundaries that were imported before their lines were noted; "" where it can't be told any more."""
@@ -139,6 +144,14 @@ class Boundaries:
         """The boundary through which the context was read before this one."""
         earlier = [pk for pk in self._written if pk < boundary.sequence]
         return self._row(max(earlier)).as_value() if earlier else None
+
+    def is_passed_over(self, boundary: Boundary) -> bool:
+        """Whether another summary took its place before anything was said: nothing will ever hang on this one's."""
+        rows = CompactBoundary.objects.filter(session=self._session, reverted_at__isnull=True).summarizing()
+        after = rows.filter(pk__gt=boundary.sequence).select_related("base").order_by("pk").first()
+        if after is None or after.committed_at_position != boundary.committed_at:
+            return False
+        return after.base is None or after.base.lineage != boundary.lineage
 
     def kept(self, boundary: Boundary) -> KeptRows:
         """What was shown verbatim when the boundary was written and still is, and summaries that it keeps in view."""

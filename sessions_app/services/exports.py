@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
-from uuid import UUID, uuid5
+from uuid import UUID
 
 from sessions_app.models import CompactBoundary, Message, Session, TranscriptEntry
 from sessions_app.policy import Policy
-from sessions_app.services.export_boundaries import SUMMARY, Boundaries, Front, draft_of, live
+from sessions_app.services.export_boundaries import SUMMARY, Boundaries, Front, KeptRows, draft_of, live
 from sessions_app.transcript.boundary import Boundary, summary_uuid
-from sessions_app.transcript.exported import REVERTED, boundary_as_json, mark_of
+from sessions_app.transcript.exported import REVERTED, boundary_as_json, copy_uuid, mark_of
 from sessions_app.transcript.formats import WRITERS
 from sessions_app.transcript.formats import claude_code_export as lines
 from sessions_app.transcript.formats.claude_code_export import Entry, Kept, Where
@@ -201,35 +201,43 @@ class _Export:
         """A side line as it came, but for what hangs on a boundary that was taken back."""
         raw: Mapping[str, Any] = entry.raw
         mark = mark_of(raw)
+        of, parent = _text(mark.get("of")), _text(raw.get("parentUuid"))
         self.names_leaf = self.names_leaf or (entry.type == "last-prompt" and bool(raw.get("leafUuid")))
         if entry.subtype == REVERTED or self.boundaries.was_taken_back(entry.key):
             self.moved[entry.key] = self._living_leaf(entry.after_position)
             return lines.reverted_line(raw=raw)
-        if mark.get("of") in self.moved:
-            self.moved[entry.key] = self.moved[mark["of"]]
-            return lines.dead_line(raw=raw)
+        if of in self.moved:
+            self.moved[entry.key] = self.moved[of]
+            return lines.set_aside(raw)
         if mark.get("boundary") and self.boundaries.is_in_force(entry.key):
-            self._stands_again(entry.key)
-        elif mark.get("part") == "summary" and self.boundaries.is_in_force(mark.get("of")):
-            self._summary_again(of=mark["of"], line=entry.key)
-        if raw.get("parentUuid") in self.moved:
-            return lines.moved_line(raw=raw, parent=self._living(raw["parentUuid"]))
+            self._stands_again(entry.key, raw=raw)
+        elif mark.get("part") and self.boundaries.is_in_force(of):
+            if mark["part"] == "summary":
+                self._summary_again(of=of, line=entry.key)
+            return lines.set_aside(raw) if self._is_passed_over(of) else dict(raw)
+        if parent in self.moved:
+            return lines.moved_line(raw=raw, parent=self._living(parent))
         return dict(raw)
 
-    def _stands_again(self, line: str) -> None:
+    def _stands_again(self, line: str, *, raw: Mapping[str, Any]) -> None:
         """A boundary that came with an export of ours: its lines are as they came, and what follows hangs on them."""
         boundary = self.boundaries.told_by(line)
         if not boundary.kind.summarizes:
             self.fronts.append(Front(upto=boundary.committed_at, line=line, tail=self.boundaries.leaf(boundary)))
             return
         kept = self.boundaries.kept(boundary)
-        copies = {position: _copy_uuid(line, uuid) for position, uuid in kept.after} if kept.before else {}
-        self.fronts = [kept.front(boundary=boundary, line=line, copies=copies)]
+        metadata = raw.get("compactMetadata")
+        has_segment = isinstance(metadata, Mapping) and "preservedMessages" in metadata
+        copied = {} if has_segment and not kept.before else _copy_uuids(line, kept)
+        self.fronts = [kept.front(boundary=boundary, line=line, copies=copied)]
 
     def _summary_again(self, *, of: str, line: str) -> None:
         self.boundaries.begins_with(self.boundaries.told_by(of), line)
         if self.fronts and self.fronts[0].line == of:
             self.fronts[0].line = line
+
+    def _is_passed_over(self, line: str) -> bool:
+        return self.boundaries.is_passed_over(self.boundaries.told_by(line))
 
     def _living_leaf(self, position: int) -> str | None:
         """The line that the conversation had come to at this position, past what was taken back."""
@@ -269,34 +277,46 @@ class _Export:
         boundary = row.as_value()
         kept = self.boundaries.kept(boundary)
         summary = summary_uuid(boundary_id=boundary.id)
+        leaf = self.boundaries.leaf(boundary)
+        # A boundary has one segment. One behind a summary ends where the conversation stood: its client goes on there.
+        has_segment = not kept.before and bool(kept.after) and kept.after[-1][0] == leaf
+        copies = {} if has_segment else _copy_uuids(boundary.id, kept)
         yield lines.boundary_line(
             boundary=boundary,
             summary_uuid=summary,
-            logical_parent=self._uuid_at(self.boundaries.leaf(boundary)),
-            kept=Kept(before=kept.before, after=[] if kept.before else [uuid for _, uuid in kept.after]),
+            logical_parent=self._uuid_at(leaf),
+            kept=Kept(before=kept.before, after=[uuid for _, uuid in kept.after] if has_segment else []),
             summarized=self.boundaries.summarized(boundary, kept),
             instructions=row.instructions,
             written=self._written(row),
             where=self.where,
         )
-        yield lines.summary_line(boundary=boundary, summary_uuid=summary, where=self.where)
+        yield self._told_aside(boundary, lines.summary_line(boundary=boundary, summary_uuid=summary, where=self.where))
         self.boundaries.begins_with(row, summary)
-        copies = {position: _copy_uuid(boundary.id, uuid) for position, uuid in kept.after} if kept.before else {}
         yield from self._copies(boundary, copies=copies, parent=summary)
         self.fronts = [kept.front(boundary=boundary, line=summary, copies=copies)]
+
+    def _told_aside(self, boundary: Boundary, line: dict[str, Any]) -> dict[str, Any]:
+        """Its client goes on from the newest line that nothing hangs on; that must not be an old summary."""
+        return lines.set_aside(line) if self.boundaries.is_passed_over(boundary) else line
 
     def _copies(self, boundary: Boundary, *, copies: Mapping[int, str], parent: str) -> Iterator[dict[str, Any]]:
         rows = Message.objects.filter(session=self.session, position__in=copies).order_by("position")
         for row in rows.iterator(chunk_size=self.batch):
             line = lines.message_line(entry=self._entry(row), where=self.where)
             uuid = copies[row.position]
-            yield lines.kept_copy(line=line, uuid=uuid, parent=parent, boundary_uuid=boundary.id)
+            copy = lines.kept_copy(line=line, uuid=uuid, parent=parent, boundary_uuid=boundary.id)
+            yield self._told_aside(boundary, copy)
             parent = uuid
 
 
-def _copy_uuid(boundary_line: str, uuid: str) -> str:
-    """The uuid of a kept message's second line."""
-    return str(uuid5(UUID(boundary_line), uuid))
+def _copy_uuids(boundary_line: str, kept: KeptRows) -> dict[int, str]:
+    """The uuids of the second lines of what is kept behind a summary, by position."""
+    return {position: copy_uuid(boundary_line=boundary_line, uuid=uuid) for position, uuid in kept.after}
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
 
 
 def _session_id(session: Session) -> str:

@@ -8,6 +8,7 @@ places told as uuids. On a line that only says once more what a boundary holds, 
 from __future__ import annotations
 
 import re
+import uuid as uuids
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -60,6 +61,11 @@ def mark_of(entry: Mapping[str, Any]) -> Mapping[str, Any]:
     """What we wrote into a line; empty where it is not ours."""
     mark = entry.get(MARK)
     return mark if isinstance(mark, Mapping) else {}
+
+
+def copy_uuid(*, boundary_line: str, uuid: str) -> str:
+    """The uuid of the line that says a kept message once more."""
+    return str(uuids.uuid5(uuids.NAMESPACE_OID, f"{boundary_line} {uuid}"))
 
 
 def boundary_as_json(

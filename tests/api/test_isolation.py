@@ -8,7 +8,16 @@ import pytest
 from django.utils import timezone
 
 from compaction_app import actions
-from compaction_app.models import ClientState, CompactionRun, CompactionState, Decision, Hook, TelemetryEvent
+from compaction_app.models import (
+    ClientState,
+    CompactionCandidate,
+    CompactionRun,
+    CompactionState,
+    Decision,
+    Hook,
+    SessionMemory,
+    TelemetryEvent,
+)
 from sessions_app.models import CompactBoundary, Message, Session
 from tests.api.routes import CALLS, IDS, Route
 from tests.cast import Cast, errors
@@ -26,6 +35,16 @@ def ids(cast: Cast) -> dict[str, Any]:
     append(session, *turns(40))
     run = actions.compact_now(session=session, wanted=actions.Wanted(), now=timezone.now(), listener=lambda *_: None)
     assert run.boundary
+    CompactionCandidate.objects.create(
+        run=run,
+        draft={"kind": "full"},
+        summary="secret of Alice",
+        original_summary="secret of Alice",
+        as_of=1,
+        tokens_before=2,
+        tokens_after=1,
+        created_at=timezone.now(),
+    )
     CompactionState.objects.create(session=session, opened_at=timezone.now(), opened_by="failures")
     hook = actions.create_hook(team=cast.alices_team, event="post_compact", values={"url": "https://example.com/Alice"})
     return {
@@ -46,6 +65,8 @@ def stored() -> list[list[dict[str, Any]]]:
         Decision,
         Hook,
         ClientState,
+        CompactionCandidate,
+        SessionMemory,
     )
     return [list(model.objects.order_by("pk").values()) for model in (*models, TelemetryEvent)]
 

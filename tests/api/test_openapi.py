@@ -12,7 +12,8 @@ from django.core.management import call_command
 from django.utils import timezone
 
 from compaction_app import actions
-from compaction_app.models import CompactionRun
+from compaction_app.models import CompactionRun, Hook
+from sessions_app.models import Session
 from tests.api.routes import CALLS, IDS, Route
 from tests.cast import BASE, Cast
 from tests.factories import append, make_call, make_session, turns
@@ -113,6 +114,21 @@ class TestDocument:
                 assert content["examples"]
 
 
+def ids_for(route: Route, session: Session, run: CompactionRun, hook: Hook) -> dict[str, Any]:
+    """The ids of rows in the state in which the route can do its work."""
+    assert run.boundary
+    ids = {"session_id": session.uuid, "run_id": run.uuid, "boundary_id": run.boundary.uuid, "hook_id": hook.uuid}
+    if route.pattern.endswith("/restore/"):
+        actions.revert_boundary(boundary=run.boundary, now=timezone.now())
+    if route.pattern.endswith(("/candidate/", "/accept/", "/reject/")):
+        other = make_session(session.team, policy_overrides={"approve_compactions": True})
+        append(other, *turns(40))
+        ids["run_id"] = actions.compact_now(
+            session=other, wanted=actions.Wanted(), now=timezone.now(), listener=lambda *_: None
+        ).uuid
+    return ids
+
+
 @pytest.mark.django_db
 class TestTruth:
     @every_call
@@ -128,7 +144,6 @@ class TestTruth:
         make_call(run, said="Sure", outcome="no_summary")
         append(session, *turns(1, start=200))
         hook = actions.create_hook(team=cast.alices_team, event="pre_compact", values={"url": "https://example.com/"})
-        path = route.path(session_id=session.uuid, run_id=run.uuid, boundary_id=run.boundary.uuid, hook_id=hook.uuid)
         described = operation(document, route, method)
         examples: list[Any] = [None]
         if method in WITH_BODY:
@@ -138,6 +153,7 @@ class TestTruth:
             if isinstance(body, dict):
                 body.pop("wait", None)
             CompactionRun.objects.active().delete()  # of the example before
+            path = route.path(**ids_for(route, session, run, hook))
             answer = cast.alice.call(method, path, body)
             assert answer.status_code < 300, answer.content
             if answer.status_code == 204:

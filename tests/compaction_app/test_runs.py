@@ -240,7 +240,9 @@ class TestRaces:
         run = execute(queue(session))
         assert run.status == RunStatus.SUCCEEDED
         assert len(calls) == 2
-        assert [step.link for step in run.steps.all()] == ["session_memory", "time_based", "cache_edits", "full"], "of the second try"
+        assert [step.link for step in run.steps.all()] == ["session_memory", "time_based", "cache_edits", "full"], (
+            "of the second try"
+        )
         assert run.boundary is not None
         assert "please do step 38" not in run.boundary.summary
 

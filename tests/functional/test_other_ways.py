@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from io import BytesIO
 from typing import Any
-from uuid import uuid5
 
 import pytest
 from django.utils import timezone
@@ -40,6 +39,7 @@ from sessions_app.services.append import append_messages
 from sessions_app.services.exports import export_session
 from sessions_app.services.incoming import IncomingMessage
 from sessions_app.services.transcripts import import_transcript
+from sessions_app.transcript.exported import copy_uuid
 from sessions_app.transcript.messages import Role
 from sessions_app.transcript.request import build_request
 from sessions_app.transcript.validation import validate_messages
@@ -438,7 +438,7 @@ class OtherWays(RuleBasedStateMachine):
         chain, which it pulls in by their ids."""
         wanted = [item.uuid if item.position else SUMMARY for item in self.view().items if ":" not in item.uuid]
         original = {
-            str(uuid5(boundary, uuid)): uuid
+            copy_uuid(boundary_line=str(boundary), uuid=uuid): uuid
             for boundary in self.session.boundaries.values_list("uuid", flat=True)
             for uuid in wanted
         }

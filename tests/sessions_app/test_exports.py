@@ -400,6 +400,34 @@ class TestOurBoundaries:
         assert resumed(session) == sent(session)
         round_trip(session)
 
+    @pytest.mark.parametrize("more", [0, 1])
+    def test_a_preserved_round_with_nothing_kept_behind_it(self, more: int) -> None:
+        """Its client goes on from the newest line: what was kept must not look older than what was compacted."""
+        session = make_session()
+        append(session, *turns(4))
+        full(session, 16, preserved=PreservedSegment(first=5, last=8, placement=Placement.AFTER_SUMMARY))
+        append(session, *turns(more, start=4))
+        assert resumed(session) == sent(session)
+        back = round_trip(session)
+        assert resumed(back) == sent(back)
+        append(back, *turns(1, start=6))
+        assert resumed(back) == sent(back)
+
+    def test_two_at_one_place(self) -> None:
+        session = make_session()
+        append(session, *turns(4))
+        full(session, 4, "first")
+        full(session, 8, "second")
+        assert resumed(session) == sent(session)
+        back = round_trip(session)
+        assert resumed(back) == sent(back)
+        partial_from(session, 13, 16)
+        assert resumed(session) == sent(session)
+        back = round_trip(session)
+        assert resumed(back) == sent(back)
+        full(back, 16, "third")
+        assert resumed(back) == sent(back)
+
     def test_the_providers_block_comes_back_to_the_letter(self) -> None:
         block = {"type": "compaction", "content": "what was \x00 \ud800", "signature": "c2ln==", "z": [1, {"a": None}]}
         session = make_session()
@@ -539,6 +567,30 @@ class TestBadMarks:
         [problem] = report.problems
         assert (problem.reason.startswith("a boundary of an export: "), problem.kept) == (True, True)
         assert len(selectors.context_view(session=report.session).items) == 16
+
+    @pytest.mark.parametrize(
+        ("where", "value"),
+        [
+            ("of", {}),
+            ("of", [1]),
+            ("part", {"a": 1}),
+            ("parentUuid", {"a": 1}),
+            ("parentUuid", 5),
+            ("compactMetadata", 7),
+            ("uuid", "no uuid at all"),
+        ],
+    )
+    def test_what_is_imported_can_be_exported(self, where: str, value: Any) -> None:
+        _, lines = self.data()
+        for one in lines[-2:]:
+            target = one[MARK] if where in ("of", "part") else one
+            target[where] = value
+        session = imported(b"".join(json.dumps(one).encode() + b"\n" for one in lines)).session
+        append(session, *turns(1, start=7))
+        round_trip(session)
+        for boundary in session.boundaries.all():
+            revert(boundary=boundary, now=NOW)
+        round_trip(session)
 
     def test_marks_that_are_none(self) -> None:
         for mark in (5, [], {"given": 3}, {"given": {"role": "root", "content": "text", "parentUuid": 4}}, {"of": {}}):

@@ -185,8 +185,8 @@ def _earlier(request: SummaryRequest, *, alone: bool) -> str:
     if request.scope is Scope.FROM:
         where = "<earlier_record>" if alone else "a record that stands within them"
         return (
-            f"Some of what was said between these messages is told by {where}. Fold it in: whatever of it still matters "
-            "goes into your sections, in its place; do not quote it as a whole and do not speak of it."
+            f"Some of what was said between these messages is told by {where}. Fold it in: whatever of it still "
+            "matters goes into your sections, in its place; do not quote it as a whole and do not speak of it."
         )
     return (
         f"What came before is told by {where}. Fold it in: whatever of it still matters goes into your sections, in "

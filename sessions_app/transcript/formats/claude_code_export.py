@@ -244,7 +244,7 @@ def summary_line(*, boundary: Boundary, summary_uuid: str, where: Where) -> dict
 
 
 def kept_copy(*, line: Mapping[str, Any], uuid: str, parent: str, boundary_uuid: str) -> dict[str, Any]:
-    """A message once more, behind a summary that already keeps what is in front of it: a boundary has but one segment.
+    """A message once more, behind the summary, where the boundary's one segment can't tell that it is kept.
 
     Without its usage: that is of the context before, and would have its client compact again.
     """
@@ -293,9 +293,9 @@ def moved_line(*, raw: Mapping[str, Any], parent: str | None) -> dict[str, Any]:
     return _marked({**raw, "parentUuid": parent}, given)
 
 
-def dead_line(*, raw: Mapping[str, Any]) -> dict[str, Any]:
-    """A line that belongs to a boundary which was taken back: nothing goes on from it."""
-    return {**raw, "isSidechain": True}
+def set_aside(line: Mapping[str, Any]) -> dict[str, Any]:
+    """A line of ours that belongs to a boundary which holds no more: nothing goes on from it."""
+    return {**line, "isSidechain": True}
 
 
 def leaf_line(*, leaf: str, prompt: str, where: Where) -> dict[str, Any]:
