@@ -12,7 +12,7 @@ from compaction_app.engine.command import Scope, parse_command
 from compaction_app.engine.decision import switched_off
 from compaction_app.engine.overflow import read_overflow
 from compaction_app.engine.values import Reported
-from compaction_app.models import CompactionRun
+from compaction_app.models import CompactionRun, RunStatus
 from compaction_app.services import partial, runs
 from compaction_app.services.partial import PartialRefused
 from compaction_app.services.runs import ActiveRun, ProgressListener
@@ -75,14 +75,21 @@ def request_compaction(
     `session`: with its team loaded. `source`: who asks (CompactionRun.Source).
     """
     check_wanted(session=session, wanted=wanted)
-    run = runs.queue_run(
-        session=session,
-        now=now,
-        requested_by=requested_by,
-        **_values(session=session, wanted=wanted, source=source, now=now),
-    )
+    values = _values(session=session, wanted=wanted, source=source, now=now) | {"requested_by": requested_by}
+    try:
+        run = runs.queue_run(session=session, now=now, **values)
+    except ActiveRun as active:
+        if not _gives_way(active.run, to=wanted):
+            raise
+        run = runs.queue_instead(of=active.run, now=now, **values)
     handing_out.hand_out_on_commit(run_id=run.pk)
     return run
+
+
+def _gives_way(run: CompactionRun, *, to: Wanted) -> bool:
+    """Whether an active run is given up for what is wanted: nobody works on it, and a client can't go on without."""
+    waits = run.status == RunStatus.QUEUED and run.trigger == CompactBoundary.Trigger.AUTO
+    return to.reported is not None and (waits or run.status == RunStatus.AWAITING_APPROVAL)
 
 
 def check_wanted(*, session: Session, wanted: Wanted) -> None:
@@ -90,7 +97,7 @@ def check_wanted(*, session: Session, wanted: Wanted) -> None:
     if wanted.reported is not None:
         _check_reactive(session=session)
     active = CompactionRun.objects.filter(session=session).active().first()
-    if active is not None:
+    if active is not None and not _gives_way(active, to=wanted):
         raise ActiveRun(run=active)
     if not session.last_position:
         raise NothingToCompact("The session has no messages.")

@@ -14,6 +14,7 @@ from rest_framework.response import Response
 
 from compaction_app import actions, selectors
 from compaction_app.api.base import ApiView
+from compaction_app.api.context import ContextBody
 from compaction_app.api.exceptions import NothingToCompact, Refused
 from compaction_app.api.fields import PlainText, StrictSerializer
 from compaction_app.api.runs import RunBody
@@ -21,12 +22,13 @@ from compaction_app.api.schema import error
 from compaction_app.engine.command import LONGEST_INSTRUCTIONS, LONGEST_UUID, Scope
 from compaction_app.engine.outcome import FailureReason
 from compaction_app.llm.factory import CHOICES
-from compaction_app.models import AT_WORK, CompactionRun
+from compaction_app.models import AT_WORK, CompactionRun, RunStatus
 from sessions_app.models import Session
 
 LONGEST_WAIT = 60  # seconds
 LOOK_EVERY = 0.1  # seconds
 REACTIVE = "reactive"
+REACTIVE_WAIT = 30  # seconds; the client has nothing else to do than to wait
 LONGEST_ERROR = 2_000  # characters; more than any message that names figures
 # What does not go together in one body.
 EXCLUDES = {
@@ -49,6 +51,21 @@ NOTHING = error(
     code="nothing_to_compact",
     detail="The session has no messages.",
 )
+
+
+class CompactedBody(RunBody):
+    """The run; with `mode` also what to send again."""
+
+    context = ContextBody(
+        required=False,
+        allow_null=True,
+        help_text="With `mode` alone: what `context/` answers now, to be sent at once; null where the run gave none that "
+        "fits.",
+    )
+
+    class Meta(RunBody.Meta):
+        fields = (*RunBody.Meta.fields, "context")
+        read_only_fields = RunBody.Meta.fields
 
 
 class CompactRequest(StrictSerializer):
@@ -97,7 +114,7 @@ class CompactRequest(StrictSerializer):
         allow_null=True,
         min_value=0,
         max_value=LONGEST_WAIT,
-        help_text="Seconds to wait for the run's end before answering; default 0.",
+        help_text=f"Seconds to wait for the run's end before answering; default 0, with `mode` {REACTIVE_WAIT}.",
     )
 
     def get_fields(self) -> dict[str, Any]:
@@ -157,14 +174,23 @@ class CompactView(ApiView):
             attr = "command" if given.get("command") else refused.scope
             raise Refused(str(refused), code=refused.code, attr=attr) from refused
 
+    def context_of(self, session_id: UUID, run: CompactionRun) -> Any:
+        """What can be sent after a reactive run; also where that found the context compacted, and small enough."""
+        if run.status != RunStatus.SUCCEEDED and run.failure_reason != FailureReason.NOTHING_TO_COMPACT:
+            return None
+        return ContextBody(selectors.context(session=self.session(session_id))).data
+
     @extend_schema(
         summary="Compact the session",
         description="Queues a run. One run at a time: while the session has one that is not finished, the answer is "
         "409. With `wait`, a run that ends in time is answered with 200, whether it succeeded or failed. A part of "
-        "the session is cut at the nearest place where one may cut: `cut` tells where, and whether that is elsewhere.",
+        "the session is cut at the nearest place where one may cut: `cut` tells where, and whether that is elsewhere. "
+        "With `mode` (`reactive`, off unless REACTIVE_COMPACT or the figure reactive_compact is set) the run leaves a "
+        "context that fits, which is answered beside it; where none is to be had, `detail` names what alone is too large. "
+        "It takes the place of a run that started by itself and only waits, and of one that waits for approval.",
         request=CompactRequest,
         responses={
-            200: OpenApiResponse(RunBody, description="`wait` sufficed: the finished run."),
+            200: OpenApiResponse(CompactedBody, description="`wait` sufficed: the finished run."),
             202: OpenApiResponse(RunBody, description="The run, queued or running."),
             400: NOTHING,
             409: ACTIVE_RUN,
@@ -175,15 +201,23 @@ class CompactView(ApiView):
             ),
             OpenApiExample("as typed", value={"command": "/compact keep the SQL"}, request_only=True),
             OpenApiExample("a part", value={"up_to": "u200", "wait": 10}, request_only=True),
+            OpenApiExample(
+                "the provider refused a request",
+                value={"mode": REACTIVE, "error": "prompt is too long: 204123 tokens > 200000 maximum"},
+                request_only=True,
+            ),
         ],
     )
     def post(self, request: Request, session_id: UUID) -> Response:
         session = self.session(session_id)
         given: dict[str, Any] = self.body(CompactRequest)
-        queued = self.queue(session, given)
-        wait_for(run_id=queued.pk, seconds=given.get("wait") or 0)
+        queued, is_reactive = self.queue(session, given), bool(given.get("mode"))
+        seconds = given["wait"] if given.get("wait") is not None else REACTIVE_WAIT if is_reactive else 0
+        wait_for(run_id=queued.pk, seconds=seconds)
         run = self.one(selectors.runs_of(team=self.team), queued.uuid, name="run")
-        waited = bool(given.get("wait"))
+        waited = bool(seconds)
+        if waited and is_reactive and not run.is_at_work:
+            return Response({**RunBody(run).data, "context": self.context_of(session_id, run)})
         if waited and run.failure_reason == FailureReason.NOTHING_TO_COMPACT:
             raise NothingToCompact(run.detail or "There is nothing to compact.", run=str(run.uuid))
         code = status.HTTP_200_OK if waited and not run.is_at_work else status.HTTP_202_ACCEPTED

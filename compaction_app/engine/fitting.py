@@ -55,7 +55,8 @@ def fit_past(*, situation: Situation, summarizer: Summarizer | None, by_model: b
     `compact_segment` does.
     """
     room, budget = room_of(situation=situation), budget_tokens(situation=situation.as_found)
-    for believed in (room, room.without_unseen()) if _is_new(situation.as_found) else (room,):
+    has_doubt = room.unseen_tokens > 0 and _is_new(situation.as_found)
+    for believed in (room, room.without_unseen()) if has_doubt else (room,):
         candidates = list(_candidates(situation, room=believed, by_model=by_model))
         for least in (max(budget // 4, _least(situation)), _least(situation)):
             for candidate in candidates:

@@ -122,6 +122,18 @@ def reject(*, run: CompactionRun, reason: str, by: Decider, now: datetime) -> No
         breaker.note_rejection(session=locked, now=now)
 
 
+def supersede(*, run: CompactionRun, why: str, now: datetime) -> None:
+    """End a run whose candidate nobody has decided about, because another run takes its place. The caller holds the
+    session's lock. Does nothing where somebody has decided meanwhile."""
+    try:
+        candidate = _awaiting(run)
+    except NotAwaiting:
+        return
+    close_run(run_id=run.pk, now=now, status=RunStatus.CANCELLED, detail=why)
+    _undo_steps(run=run)
+    _tell(candidate=candidate, decision="superseded", by=Decider(), now=now)
+
+
 def _store(*, candidate: CompactionCandidate, session: Session, by: Decider, now: datetime) -> None:
     """The transaction of an acceptance. Raises StaleView, InvalidContext, CannotAccept."""
     run = candidate.run

@@ -25,7 +25,7 @@ from compaction_app.engine.plan import plan_for
 from compaction_app.engine.values import Reported, Trigger
 from compaction_app.llm.factory import summarizer_name
 from compaction_app.models import CompactionRun, RunStatus
-from compaction_app.services import candidates
+from compaction_app.services import approvals, candidates
 from compaction_app.services.claims import (
     LOST,
     Claim,
@@ -105,11 +105,13 @@ def queue_run(
 
 
 def queue_instead(*, of: CompactionRun, now: datetime, **wanted: Any) -> CompactionRun:
-    """Queue a run (`wanted`: as for `queue_run`) in the place of one that only waits. Raises ActiveRun when a worker
-    took that meanwhile."""
+    """Queue a run (`wanted`: as for `queue_run`) in the place of one that only waits, for a worker or for approval.
+    Raises ActiveRun when a worker took that meanwhile."""
+    why = "somebody asked for a compaction, which takes its place"
     with transaction.atomic():
         lock_session(session_id=of.session_id)
-        cancel_queued(run=of, now=now, why="somebody asked for a compaction, which takes its place")
+        cancel_queued(run=of, now=now, why=why)
+        approvals.supersede(run=of, now=now, why=why)
         return queue_run(session=of.session, now=now, **wanted)
 
 
