@@ -56,11 +56,10 @@ NOTHING = error(
 class CompactedBody(RunBody):
     """The run; with `mode` also what to send again."""
 
-    context = ContextBody(
+    context = ContextBody(  # type: ignore[assignment]
         required=False,
         allow_null=True,
-        help_text="With `mode` alone: what `context/` answers now, to be sent at once; null where the run gave none that "
-        "fits.",
+        help_text="With `mode` alone: what `context/` answers now, to be sent at once; null where the run failed.",
     )
 
     class Meta(RunBody.Meta):
@@ -186,8 +185,8 @@ class CompactView(ApiView):
         "409. With `wait`, a run that ends in time is answered with 200, whether it succeeded or failed. A part of "
         "the session is cut at the nearest place where one may cut: `cut` tells where, and whether that is elsewhere. "
         "With `mode` (`reactive`, off unless REACTIVE_COMPACT or the figure reactive_compact is set) the run leaves a "
-        "context that fits, which is answered beside it; where none is to be had, `detail` names what alone is too large. "
-        "It takes the place of a run that started by itself and only waits, and of one that waits for approval.",
+        "context that fits, which is answered beside it; where none is to be had, `detail` names what is too large. It "
+        "takes the place of a run that started by itself and only waits, and of one that waits for approval.",
         request=CompactRequest,
         responses={
             200: OpenApiResponse(CompactedBody, description="`wait` sufficed: the finished run."),

@@ -85,8 +85,8 @@ class Boundaries:
                 self._mine.append((position, pk))
 
     def _is_on_the_path(self, covers_to: int, committed_at: int) -> bool:
-        """Whether the conversation still goes through what a boundary covered. One that a rewind left behind stands on a
-        branch that nothing goes on from, and hurts nobody."""
+        """Whether the conversation still goes through what a boundary covered. One that a rewind left behind stands on
+        a branch that nothing goes on from, and hurts nobody."""
         rows = Message.objects.filter(session=self._session, position__lte=covers_to, is_sidechain=False)
         return not rows.filter(left_path_at__gt=committed_at).exists()
 
