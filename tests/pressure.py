@@ -6,9 +6,11 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from compaction_app import actions
+from compaction_app.engine.breaker import BreakerState
 from compaction_app.engine.outcome import CompactionRefused, FailureReason
 from compaction_app.engine.ports import Progress, SummaryRequest, SummaryResult
-from compaction_app.models import CompactionRun
+from compaction_app.models import CompactionRun, CompactionState
+from compaction_app.selectors import breaker_value
 from compaction_app.services import runs
 from sessions_app.models import Session, Team
 from tests.factories import NOW, append, assistant, make_session, turns
@@ -65,3 +67,8 @@ def execute(run: CompactionRun | None) -> CompactionRun:
     done = runs.execute(run_id=run.pk)
     assert done is not None
     return done
+
+
+def failed_ever() -> bool:
+    """Whether anything is remembered of the breaker of any session. A row may be there for the session's memory."""
+    return any(breaker_value(row=row) != BreakerState() for row in CompactionState.objects.all())

@@ -217,7 +217,7 @@ class TestRunPage:
     def test_shows_steps_with_why(self, world: World) -> None:
         shown = world.page("root", self.path(world))
         steps = list(world.run.steps.all())
-        assert [step.link for step in steps] == ["time_based", "cache_edits", "full"]
+        assert [step.link for step in steps] == ["session_memory", "time_based", "cache_edits", "full"]
         assert {step.ran for step in steps} == {True, False}
         for step in steps:
             assert escape(step.why) in shown

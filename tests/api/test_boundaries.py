@@ -40,6 +40,8 @@ FIELDS = {
     "cleanup",
     "created_at",
     "reverted_at",
+    "generation",
+    "restores",
     "run",
 }
 

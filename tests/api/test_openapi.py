@@ -134,7 +134,12 @@ class TestTruth:
     @every_call
     def test_answers_are_as_described(self, cast: Cast, document: dict[str, Any], route: Route, method: str) -> None:
         session = make_session(
-            cast.alices_team, external_id="x", metadata={"a": [1]}, system="s", tools=[{"name": "t"}]
+            cast.alices_team,
+            external_id="x",
+            metadata={"a": [1]},
+            system="s",
+            tools=[{"name": "t"}],
+            policy_overrides={"reactive_compact": True},
         )
         append(session, *turns(40))
         run = actions.compact_now(

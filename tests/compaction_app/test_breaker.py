@@ -23,7 +23,7 @@ from sessions_app.services.sessions import update_session
 from sessions_app.transcript.window import Level
 from tests.build import use
 from tests.factories import append, assistant, make_session, turns, user
-from tests.pressure import FIGURES, TURNS_BELOW, Clock, FailingSummarizer, almost_full, answer, execute
+from tests.pressure import FIGURES, TURNS_BELOW, Clock, FailingSummarizer, almost_full, answer, execute, failed_ever
 
 pytestmark = pytest.mark.django_db
 
@@ -179,7 +179,7 @@ class TestFailures:
 class TestEveryEnd:
     def test_nothing_is_remembered_of_a_session_whose_runs_succeed(self, session: Session) -> None:
         execute(answer(session).run)
-        assert not CompactionState.objects.exists()
+        assert not failed_ever()
 
     def test_a_bug_is_a_failure(self, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
         def boom(**_: Any) -> None:
@@ -210,7 +210,7 @@ class TestEveryEnd:
 
         monkeypatch.setitem(factory.SUMMARIZERS, "extractive", Raced)
         assert execute(answer(session).run).failure_reason == "stale_view"
-        assert not CompactionState.objects.exists()
+        assert not failed_ever()
 
     def test_a_success_sets_back_failures(self, session: Session, failing: pytest.MonkeyPatch) -> None:
         for _ in range(2):
@@ -272,7 +272,7 @@ class TestIneffective:
         execute(answer(session).run)
         session.refresh_from_db()
         assert (session.level, session.view_bytes < 100_000) == ("ok", True)
-        assert not CompactionState.objects.exists()
+        assert not failed_ever()
 
     def test_what_came_while_it_ran_is_no_fault_of_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Before and after are of the same messages, or a long answer meanwhile would make each run ineffective."""
@@ -289,7 +289,7 @@ class TestIneffective:
         execute(actions.request_compaction(session=session, wanted=actions.Wanted(), now=timezone.now()))
         session.refresh_from_db()
         assert session.view_tokens > before
-        assert not CompactionState.objects.exists()
+        assert not failed_ever()
 
     def test_a_usage_that_is_reported_wrongly_makes_no_run_ineffective(self, session: Session) -> None:
         """Decision 8: the usage says 2,000 tokens where 10,000 are shown; what is left is more than the usage said."""
@@ -299,7 +299,7 @@ class TestIneffective:
         run = execute(actions.request_compaction(session=session, wanted=actions.Wanted(), now=timezone.now()))
         assert run.tokens_after is not None
         assert run.tokens_after > 2_000
-        assert not CompactionState.objects.exists()
+        assert not failed_ever()
 
 
 class TestNothingToCompact:
@@ -451,7 +451,7 @@ class TestUnreachable:
     def test_with_compaction_off_nothing_is_opened(self, crowded: Session) -> None:
         update_session(session=crowded, values={"policy_overrides": {"compaction_enabled": False}})
         answer(crowded)
-        assert not CompactionState.objects.exists()
+        assert not failed_ever()
 
 
 class TestReset:

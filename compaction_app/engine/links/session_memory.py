@@ -61,10 +61,12 @@ class SessionMemoryLink:
             if refused.reason not in NO_HELP:
                 raise
             return passed_over(situation, f"with the memory and {tail:,} tokens kept, {refused.detail}")
-        if step.tokens_after >= situation.window.auto_compact_threshold:
+        # Where a session is told to be nearly full again at once, the next link does better.
+        most = min(situation.window.auto_compact_threshold, situation.window.warning_threshold)
+        if step.tokens_after >= most:
             why = (
                 f"with the memory and {tail:,} tokens kept the context would have {step.tokens_after:,} tokens, still "
-                f"over its threshold of {situation.window.auto_compact_threshold:,}"
+                f"over its threshold of {most:,}"
             )
             return passed_over(situation, why)
         return replace(step, why=f"{step.why}; the memory ({memory.source}) covers all to position {memory.covers_to}")
