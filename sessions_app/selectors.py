@@ -10,7 +10,7 @@ from typing import Any
 
 from django.conf import settings
 from django.core.cache import cache
-from django.db.models import Prefetch, Q, QuerySet
+from django.db.models import F, Prefetch, Q, QuerySet
 from django.db.models.functions import Coalesce
 
 from sessions_app.catalog import ModelInfo, ToldLimits, limits, tokenizer_family
@@ -148,9 +148,18 @@ def _in_force(*, session: Session) -> list[Boundary]:
     attachments; two more for each earlier summary that the head keeps in view."""
     row = head_boundary(session=session)
     head = row.as_value() if row else None
-    since = _with_attachments(session=session).filter(reverted_at__isnull=True, pk__gt=head.clears_from if head else 0)
-    micro = since.filter(kind=BoundaryKind.MICROCOMPACT.value).order_by("id")
-    return [*([head] if head else []), *(b.as_value() for b in micro)]
+    others = _with_attachments(session=session).filter(
+        Q(reverted_at__isnull=True, kind=BoundaryKind.MICROCOMPACT.value, pk__gt=head.clears_from if head else 0)
+        | _told_by_thinking(head)
+    )
+    return [*([head] if head else []), *(b.as_value() for b in others.order_by("id"))]
+
+
+def _told_by_thinking(head: Boundary | None) -> Q:
+    """Boundaries that were taken back after responses had been made through them, which are shown still: their thinking
+    is bound to a context that is none any more."""
+    shown_from = head.covers_to if head and not head.preserved else 0
+    return Q(reverted_position__gt=F("committed_at_position")) & Q(reverted_position__gt=shown_from)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,14 +232,18 @@ def _boundary(*, session: Session, boundary_uuid: str) -> CompactBoundary:
 
 def _view_then(*, session: Session, row: CompactBoundary, at: Boundary) -> ContextView:
     """The view at the moment of a boundary: through the head of then, and what was cleared then."""
-    held = Q(reverted_at__isnull=True) | Q(reverted_at__gt=row.created_at)
-    earlier = _with_attachments(session=session).filter(held, pk__lt=row.pk)
+    timed = Q(reverted_after__isnull=True, reverted_at__gt=row.created_at)
+    held = Q(reverted_at__isnull=True) | Q(reverted_after__gte=row.pk) | timed
+    earlier = _with_attachments(session=session).filter(pk__lt=row.pk)
     head = at if at.kind.summarizes else None
     if head is None:
-        head_row = earlier.summarizing().order_by("-id").first()
+        head_row = earlier.filter(held).summarizing().order_by("-id").first()
         head = head_row.as_value() if head_row else None
-    micro = earlier.filter(kind=BoundaryKind.MICROCOMPACT.value, pk__gt=head.clears_from if head else 0).order_by("id")
-    boundaries = [*([head] if head and head is not at else []), *(b.as_value() for b in micro), at]
+    others = earlier.filter(
+        held & Q(kind=BoundaryKind.MICROCOMPACT.value, pk__gt=head.clears_from if head else 0)
+        | ~held & _told_by_thinking(head)
+    )
+    boundaries = [*([head] if head and head is not at else []), *(b.as_value() for b in others.order_by("id")), at]
     shown = _shown_rows(session=session, head=head).live_at(at.committed_at)
     away = _away_at(session=session, position=at.committed_at)
     messages = [message for message in _values(shown) if message.position not in away]

@@ -16,6 +16,7 @@ from django.utils import timezone
 
 from sessions_app.models import CompactBoundary, Message, PathAbsence, Session
 from sessions_app.services.incoming import IncomingMessage
+from sessions_app.services.revert_marks import reverted_values
 from sessions_app.transcript.messages import Role, tool_results
 from sessions_app.transcript.rounds import starts_round
 
@@ -106,7 +107,9 @@ def _leave(*, session: Session, rows: Sequence[Message], parent: int, at: int) -
     _bring_back(session=session, new=new, branch=branch, at=at)
     # A boundary that covers what was left behind belongs to the abandoned branch.
     of_the_branch = CompactBoundary.objects.filter(session=session, covers_to__gt=parent, reverted_at__isnull=True)
-    undone = of_the_branch.update(reverted_at=timezone.now())
+    undone = 0
+    if of_the_branch.exists():
+        undone = of_the_branch.update(**reverted_values(session=session, now=timezone.now(), position=at - 1))
     _stand_at_end(session=session, new=new)
     return bool(gone or undone or branch)
 

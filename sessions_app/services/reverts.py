@@ -12,6 +12,7 @@ from sessions_app.models import Attachment, CompactBoundary, Message, Session
 from sessions_app.services import accounting
 from sessions_app.services.append import lock_session
 from sessions_app.services.boundaries import write_copy
+from sessions_app.services.revert_marks import reverted_values
 from sessions_app.transcript.boundary import BoundaryKind
 from sessions_app.transcript.request import build_request
 from sessions_app.transcript.validation import validate_messages
@@ -73,7 +74,8 @@ def revert(*, boundary: CompactBoundary, now: datetime, by: Any = None) -> Sessi
         if head is None or head.pk != row.pk:
             raise RevertRefused(code="not_newest", detail="Only the newest boundary that summarises can be reverted.")
         above = CompactBoundary.objects.filter(session=session, reverted_at__isnull=True, pk__gte=row.pk)
-        above.update(reverted_at=now, reverted_by=by)
+        marks = reverted_values(session=session, now=now, position=session.last_position, by=row)
+        above.update(reverted_by=by, **marks)
         accounting.recount_as_before(session=session, view=selectors.context_view(session=session))
         session.save()
     return session
@@ -90,7 +92,7 @@ def restore(*, boundary: CompactBoundary, now: datetime) -> CompactBoundary:
         session = lock_session(session_id=boundary.session_id)
         row = CompactBoundary.objects.get(pk=boundary.pk)
         _refuse_restore(session=session, row=row)
-        fell = CompactBoundary.objects.filter(session=session, pk__gt=row.pk, reverted_at=row.reverted_at)
+        fell = CompactBoundary.objects.filter(session=session, pk__gt=row.pk, reverted_with=row)
         brought = _copy(session=session, row=row, now=now)
         for light in fell.filter(kind=BoundaryKind.MICROCOMPACT.value).order_by("id"):
             _copy(session=session, row=light, now=now)
@@ -123,7 +125,7 @@ def _refuse_restore(*, session: Session, row: CompactBoundary) -> None:
 def _copy(*, session: Session, row: CompactBoundary, now: datetime) -> CompactBoundary:
     copy = CompactBoundary(
         session=session,
-        restores=row,
+        restores_id=row.lineage,
         committed_at_position=session.last_position,
         tokens_before=session.context_tokens,
         created_at=now,
