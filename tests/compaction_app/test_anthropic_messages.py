@@ -7,6 +7,7 @@ import gc
 import gzip
 import json
 import logging
+import signal
 import socket
 import threading
 import time
@@ -605,8 +606,13 @@ class TestHeard:
         import _thread
 
         server = raw(lambda link: _thread.interrupt_main())
-        with pytest.raises(KeyboardInterrupt):
-            ask(seconds=60, silence=60)
+        # An earlier test of the same process may have left another handler.
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                ask(seconds=60, silence=60)
+        finally:
+            signal.signal(signal.SIGINT, before)
         assert server.hung_up.wait(2)
 
 
