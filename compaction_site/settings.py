@@ -161,6 +161,7 @@ SPECTACULAR_SETTINGS = {
     "ENUM_NAME_OVERRIDES": {
         "MessageRole": "sessions_app.models.messages.ROLE_CHOICES",
         "ContextRole": ["user", "assistant"],
+        "BoundaryKind": "sessions_app.models.boundaries.KIND_CHOICES",
         "RunStatus": "compaction_app.models.runs.RunStatus",
         "RunSource": "compaction_app.models.runs.CompactionRun.Source",
         "DeliveryStatus": ["waiting", "delivered", "given_up"],

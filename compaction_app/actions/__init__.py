@@ -11,6 +11,7 @@ from compaction_app.actions.compacting import (
     reported,
     request_compaction,
 )
+from compaction_app.actions.forecasts import Plan, plan_compaction
 from compaction_app.actions.handing_out import hand_out_on_commit, recover_runs, refresh_catalog
 from compaction_app.actions.memory import put_memory
 from compaction_app.actions.sessions import (
@@ -62,6 +63,7 @@ __all__ = [
     "NotAwaiting",
     "NothingToCompact",
     "PartialRefused",
+    "Plan",
     "Prepared",
     "ReactiveRefused",
     "RevertRefused",
@@ -84,6 +86,7 @@ __all__ = [
     "has_room_for_hook",
     "hook_problems",
     "import_file",
+    "plan_compaction",
     "prepare",
     "put_memory",
     "put_state",

@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from django.utils import timezone
-from drf_spectacular.utils import OpenApiExample, OpenApiResponse, extend_schema
+from drf_spectacular.utils import OpenApiExample, OpenApiResponse, PolymorphicProxySerializer, extend_schema
 from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -17,6 +17,7 @@ from compaction_app.api.base import ApiView
 from compaction_app.api.context import ContextBody
 from compaction_app.api.exceptions import NothingToCompact, Refused
 from compaction_app.api.fields import PlainText, StrictSerializer
+from compaction_app.api.plans import PlanBody, plan_body
 from compaction_app.api.runs import RunBody
 from compaction_app.api.schema import error
 from compaction_app.engine.command import LONGEST_INSTRUCTIONS, LONGEST_UUID, Scope
@@ -44,7 +45,7 @@ ACTIVE_RUN = error(
     run="0e0c7f3a-98a0-4f0c-9a7e-1f7a2c3d4e5f",
 )
 NOTHING = error(
-    "The body is wrong; `not_supported_yet` for what comes with a later version; `nothing_to_compact`. For `up_to` and "
+    "The body is wrong; `nothing_to_compact`. For `up_to` and "
     "`from`: `unknown_uuid` (no session of the team has such a message), `foreign_session` (another one has it), "
     "`not_on_live_path` (it was left behind, or is no part of the conversation), `already_compacted` (a summary tells "
     "it), `nothing_on_that_side` (there is no legal cut that leaves anything to compact there, or too little).",
@@ -68,8 +69,6 @@ class CompactedBody(RunBody):
 
 
 class CompactRequest(StrictSerializer):
-    refused = {"dry_run": ("not_supported_yet", "This comes with a later version.")}
-
     instructions = PlainText(
         required=False,
         allow_null=True,
@@ -107,6 +106,11 @@ class CompactRequest(StrictSerializer):
         required=False,
         allow_null=True,
         help_text="What writes the summary, in place of the one that the service is set to.",
+    )
+    dry_run = serializers.BooleanField(
+        required=False,
+        allow_null=True,
+        help_text="Only tell what would be done, what it would cost, and why nothing would be: nothing is stored.",
     )
     wait = serializers.FloatField(
         required=False,
@@ -179,6 +183,13 @@ class CompactView(ApiView):
             return None
         return ContextBody(selectors.context(session=self.session(session_id))).data
 
+    def plan(self, session: Session, given: dict[str, Any]) -> dict[str, Any]:
+        try:
+            plan = actions.plan_compaction(session=session, wanted=wanted(given))
+        except actions.CommandError as wrong:
+            raise serializers.ValidationError({"command": str(wrong)}, code="invalid") from wrong
+        return plan_body(plan=plan, session=session)
+
     @extend_schema(
         summary="Compact the session",
         description="Queues a run. One run at a time: while the session has one that is not finished, the answer is "
@@ -186,10 +197,18 @@ class CompactView(ApiView):
         "the session is cut at the nearest place where one may cut: `cut` tells where, and whether that is elsewhere. "
         "With `mode` (`reactive`, off unless REACTIVE_COMPACT or the figure reactive_compact is set) the run leaves a "
         "context that fits, which is answered beside it; where none is to be had, `detail` names what is too large. It "
-        "takes the place of a run that started by itself and only waits, and of one that waits for approval.",
+        "takes the place of a run that started by itself and only waits, and of one that waits for approval. With "
+        "`dry_run` the answer is the plan alone: nothing is stored, no model called, and every refusal is told in it.",
         request=CompactRequest,
         responses={
-            200: OpenApiResponse(CompactedBody, description="`wait` sufficed: the finished run."),
+            200: OpenApiResponse(
+                PolymorphicProxySerializer(
+                    component_name="CompactedOrPlan",
+                    serializers=[CompactedBody, PlanBody],
+                    resource_type_field_name=None,
+                ),
+                description="`wait` sufficed: the finished run; with `dry_run` the plan.",
+            ),
             202: OpenApiResponse(RunBody, description="The run, queued or running."),
             400: NOTHING,
             409: ACTIVE_RUN,
@@ -199,6 +218,7 @@ class CompactView(ApiView):
                 "wait for it", value={"instructions": "Keep the API design.", "wait": 10}, request_only=True
             ),
             OpenApiExample("as typed", value={"command": "/compact keep the SQL"}, request_only=True),
+            OpenApiExample("only tell", value={"dry_run": True}, request_only=True),
             OpenApiExample("a part", value={"up_to": "u200", "wait": 10}, request_only=True),
             OpenApiExample(
                 "the provider refused a request",
@@ -210,6 +230,8 @@ class CompactView(ApiView):
     def post(self, request: Request, session_id: UUID) -> Response:
         session = self.session(session_id)
         given: dict[str, Any] = self.body(CompactRequest)
+        if given.get("dry_run"):
+            return Response(self.plan(session, given))
         queued, is_reactive = self.queue(session, given), bool(given.get("mode"))
         seconds = given["wait"] if given.get("wait") is not None else REACTIVE_WAIT if is_reactive else 0
         wait_for(run_id=queued.pk, seconds=seconds)

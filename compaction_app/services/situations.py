@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from django.conf import settings
@@ -13,7 +13,7 @@ from django.utils import timezone
 from compaction_app import selectors
 from compaction_app.engine.chain import Trail
 from compaction_app.engine.command import Scope
-from compaction_app.engine.ports import Conversation, Progress, Summarizer
+from compaction_app.engine.ports import Conversation, Progress, Silent, Summarizer
 from compaction_app.engine.values import Reported, Situation, Trigger
 from compaction_app.llm.factory import Outside, make_last_resort, make_summarizer
 from compaction_app.models import CompactionRun
@@ -57,15 +57,29 @@ class Attempt:
 
 
 def situation_of(*, run: CompactionRun, held: Claim, attempt: Attempt, policy: Policy, progress: Progress) -> Situation:
-    """The situation of `attempt.session` as `attempt.view` shows it."""
-    session, view = attempt.session, attempt.view
-    if view is None:
+    """The situation of `attempt.session` as `attempt.view` shows it, for the run."""
+    if attempt.view is None:
         raise ValueError("the view was not read")
     if attempt.summarizer is None:
         attempt.summarizer = make_summarizer(name=run.summarizer, outside=_outside(run=run, held=held))
+    found = situation_as_found(session=attempt.session, view=attempt.view, policy=policy, trigger=Trigger(run.trigger))
+    return replace(
+        found,
+        summarizer=attempt.summarizer,
+        last_resort=make_last_resort(name=run.summarizer),
+        pre_compact=_pre_compact(run=run, attempt=attempt, progress=progress),
+        progress=progress,
+        instructions=run.instructions,
+        scope=Scope(run.scope),
+        scope_uuid=run.scope_uuid,
+        reported=_reported(run) if run.trigger == Trigger.REACTIVE else None,
+    )
+
+
+def situation_as_found(*, session: Session, view: ContextView, policy: Policy, trigger: Trigger) -> Situation:
+    """What a compaction finds, whoever asks: nobody is there yet to write, to be asked, or to watch."""
     # Messages may have arrived between the reading of the session's row and of the view.
     last_position = max(session.last_position, *(message.position for message in view.messages), 0)
-    limits = transcripts.model_limits(model=session.model)
     return Situation(
         view=view,
         tokens=session.context_tokens,
@@ -73,9 +87,9 @@ def situation_of(*, run: CompactionRun, held: Claim, attempt: Attempt, policy: P
         last_position=last_position,
         policy=policy,
         family=tokenizer_family(session.model),
-        trigger=Trigger(run.trigger),
+        trigger=trigger,
         now=timezone.now(),
-        window=window_of(policy=policy, model=limits),
+        window=window_of(policy=policy, model=transcripts.model_limits(model=session.model)),
         last_assistant_at=session.last_assistant_at,
         ratio=transcripts.estimate_ratio(session=session),
         shown_ratio=transcripts.shown_ratio(session=session),
@@ -84,16 +98,10 @@ def situation_of(*, run: CompactionRun, held: Claim, attempt: Attempt, policy: P
             session=session, up_to=up_to, most_calls=policy.attached_calls_read
         ),
         client_state=selectors.state_value(session=session),
-        summarizer=attempt.summarizer,
-        last_resort=make_last_resort(name=run.summarizer),
         conversation=conversation_of(session=session, view=view, policy=policy),
-        pre_compact=_pre_compact(run=run, attempt=attempt, progress=progress),
-        progress=progress,
-        instructions=run.instructions,
-        scope=Scope(run.scope),
-        scope_uuid=run.scope_uuid,
         memory=selectors.memory_value(session=session),
-        reported=_reported(run) if run.trigger == Trigger.REACTIVE else None,
+        summarizer=None,
+        progress=Silent(),
     )
 
 

@@ -132,7 +132,7 @@ class TestRequest:
             ({"wait": "soon"}, [("invalid", "wait")]),
             ({"wait": "nan"}, [("invalid", "wait")]),
             ({"instruction": "x"}, [("unknown_field", "instruction")]),
-            ({"dry_run": True}, [("not_supported_yet", "dry_run")]),
+            ({"dry_run": "perhaps"}, [("invalid", "dry_run")]),
             ({"up_to": "nobody"}, [("unknown_uuid", "up_to")]),
             ({"from": "nobody"}, [("unknown_uuid", "from")]),
             ({"up_to": "u1", "from": "u2"}, [("invalid", "from")]),

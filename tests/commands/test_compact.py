@@ -115,3 +115,20 @@ class TestProgress:
         monkeypatch.setattr("sessions_app.management.terminal.REDRAW_SECONDS", 0)
         run("compact", str(session.uuid))
         assert "reading [" in shown.getvalue()
+
+
+class TestDryRun:
+    def test_it_tells_what_would_be_done(self, session: Session) -> None:
+        out, _ = run("compact", str(session.uuid), "--dry-run", "--up-to", "t20")
+        assert "dry run: " in out
+        assert "cut: up_to a20, the nearest place" in out
+        assert not CompactionRun.objects.exists()
+
+    def test_what_would_be_refused_is_one_line(self, session: Session) -> None:
+        with pytest.raises(CommandError, match="nothing would be done: unknown_uuid: "):
+            run("compact", str(session.uuid), "from:nobody", "--dry-run")
+
+
+def test_one_that_waits_for_somebody(session: Session) -> None:
+    Session.objects.filter(pk=session.pk).update(policy_overrides={"approve_compactions": True})
+    assert "waits for somebody who accepts" in run("compact", str(session.uuid))[0]

@@ -31,12 +31,16 @@ class Command(OneLineCommand):
             nargs="*",
             help='what the summary should pay attention to; also as it is typed elsewhere: "/compact keep the SQL"',
         )
+        parser.add_argument("--dry-run", action="store_true", help="only tell what would be done")
         part = parser.add_mutually_exclusive_group()
         part.add_argument("--up-to", metavar="UUID", help="compact what is before this message")
         part.add_argument("--from", metavar="UUID", help="compact this message and what follows")
 
     def handle(self, *args: Any, **options: Any) -> None:
         session = find_session(options["session"])
+        if options["dry_run"]:
+            self._foretell(session, options)
+            return
         with Bar(total=1, label="compacting", out=sys.stderr) as bar:
             try:
                 run = actions.compact_now(
@@ -53,11 +57,33 @@ class Command(OneLineCommand):
                 raise CommandError(f"{refused.code}: {refused}") from refused
         self._print(run)
 
+    def _foretell(self, session: Session, options: dict[str, Any]) -> None:
+        try:
+            plan = actions.plan_compaction(session=session, wanted=actions.Wanted.from_command(_typed(options)))
+        except actions.CommandError as wrong:
+            raise CommandError(str(wrong)) from wrong
+        run = plan.run
+        for name, step in run.forecast.trail if run else []:
+            self.stdout.write(f"{name}: {printable(step.why)}")
+        if plan.code or run is None:
+            raise CommandError(f"nothing would be done: {plan.code}: {printable(plan.detail)}")
+        if plan.cut and plan.cut.moved:
+            self.stdout.write(f"cut: {plan.wanted.scope} {printable(plan.cut.uuid)}, the nearest place")
+        usd = run.forecast.usd
+        cost = f"; about {usd:,.4f} USD" if usd is not None else ""
+        self.stdout.write(
+            f"dry run: {run.forecast.tokens_before:,} -> {run.forecast.tokens_after:,} tokens (estimated); "
+            f"{len(run.compacted)} messages replaced, {len(run.kept)} kept; by {run.summarizer}{cost}"
+        )
+
     def _print(self, run: CompactionRun) -> None:
         for step in run.steps.all():
             self.stdout.write(f"{step.link}: {printable(step.why)}")
         if run.status == RunStatus.FAILED:
             raise CommandError(f"{run.failure_reason}: {printable(run.detail)}")
+        if run.status == RunStatus.AWAITING_APPROVAL:
+            self.stdout.write(f"run {run.uuid} waits for somebody who accepts its summary (approve_compactions)")
+            return
         if run.status != RunStatus.SUCCEEDED or run.boundary is None:
             raise CommandError(f"run {run.uuid} is {run.status}; a worker has taken it")
         if run.scope != Scope.WHOLE:

@@ -1,0 +1,132 @@
+"""What a compaction would do, without doing it (B7): the same chain, with somebody who foretells as its writer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+from compaction_app.engine.chain import Trail, run_chain
+from compaction_app.engine.model_summary.calls import Way
+from compaction_app.engine.model_summary.cost import Cost, cost_of
+from compaction_app.engine.model_summary.ptl_retry import preflight
+from compaction_app.engine.model_summary.requests import ANALYSIS_FACTOR, build, first_material
+from compaction_app.engine.outcome import CompactionRefused, FailureReason
+from compaction_app.engine.plan import plan_for
+from compaction_app.engine.ports import Progress, SummaryRequest, SummaryResult
+from compaction_app.engine.summary import SECTIONS, heading
+from compaction_app.engine.values import Situation
+from sessions_app.catalog import ModelInfo
+from sessions_app.transcript.boundary import BoundaryDraft
+from sessions_app.transcript.tokens import estimate_text
+
+LINE = "what the session has shown so far"
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedCall:
+    """A call of a model that would be made. Tokens are estimates as they are billed; costs None without a price."""
+
+    model: str
+    way: Way
+    request_tokens: int
+    output_tokens: int
+    cost: Cost | None
+
+
+@dataclass(slots=True)
+class Foreteller:
+    """In the place of a summariser that calls a model: builds the request, prices it, and gives a text of the size that
+    a summary may have at most.
+
+    `name`: of the summariser; `model`: who would write, "": the session's own; `limits`: of that one.
+    """
+
+    name: str
+    model: str
+    limits: ModelInfo
+    calls: list[ExpectedCall] = field(default_factory=list)
+
+    def summarize(self, *, request: SummaryRequest, progress: Progress) -> SummaryResult:
+        """Raises CompactionRefused where no model is known that could write."""
+        conversation = request.conversation
+        name = self.model or (conversation.model if conversation else "")
+        if conversation is None or not name:
+            detail = "no model is known that could write: set COMPACTION_MODEL, or give the session a model"
+            raise CompactionRefused(reason=FailureReason.API_ERROR, detail=detail)
+        shares = request.policy.cache_prefix and name == conversation.model
+        way = Way.CACHED_PREFIX if shares else Way.STANDALONE
+        material = first_material(request=request, conversation=conversation, way=way, model=name, limits=self.limits)
+        built = build(material=material)
+        if shorter := preflight(material=material, built=built):
+            built = shorter.built
+        output = min(ANALYSIS_FACTOR * request.budget_tokens, built.request.max_tokens)
+        warm = shares and conversation.is_warm and material.is_whole
+        kind = "cache_read_input_tokens" if warm else "input_tokens"
+        usage = {"input_tokens": 0, kind: built.tokens, "output_tokens": output}
+        cost = cost_of(usage=usage, model=name, policy=request.policy)
+        self.calls.append(
+            ExpectedCall(model=name, way=way, request_tokens=built.tokens, output_tokens=output, cost=cost)
+        )
+        return SummaryResult(text=_of_size(request), summarizer=self.name, model=name)
+
+
+def _of_size(request: SummaryRequest) -> str:
+    """Nine sections of about the size that the summary may have."""
+    bare = "\n".join(f"{heading(number)}\n{LINE}" for number in range(1, len(SECTIONS) + 1))
+    line = max(estimate_text(text=LINE, family=request.family), 1)
+    left = request.budget_tokens - estimate_text(text=bare, family=request.family)
+    return bare + f"\n{LINE}" * max(left // (line + 1), 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """`trail`: what each link would do; `draft`: what would be stored, None where nothing would be; `refused`: why not;
+    `tokens_after`: the whole context then, an estimate. `calls`: that would be made, in order."""
+
+    trail: Trail
+    draft: BoundaryDraft | None
+    tokens_before: int
+    tokens_after: int
+    refused: CompactionRefused | None
+    calls: tuple[ExpectedCall, ...] = ()
+
+    @property
+    def usd(self) -> Decimal | None:
+        """What the calls would cost; None without one, or where a model has no price."""
+        return sum((call.cost.usd for call in self.calls if call.cost), Decimal(0)) if self._is_priced else None
+
+    @property
+    def uncached_usd(self) -> Decimal | None:
+        """The same without any cache."""
+        return (
+            sum((call.cost.uncached_usd for call in self.calls if call.cost), Decimal(0)) if self._is_priced else None
+        )
+
+    @property
+    def _is_priced(self) -> bool:
+        return bool(self.calls) and all(call.cost for call in self.calls)
+
+
+def foretell(*, situation: Situation, calls: list[ExpectedCall]) -> Forecast:
+    """Run the chain of the situation. `calls`: those of the foreteller that writes in it, empty for one that calls
+    nobody."""
+    trail: Trail = []
+    refused: CompactionRefused | None = None
+    after = situation
+    try:
+        plan = plan_for(trigger=situation.trigger, scope=situation.scope)
+        after = run_chain(plan=plan, situation=situation, trail=trail)
+    except CompactionRefused as told:
+        refused = told
+    draft = after.summary_draft or (after.drafts[-1] if after.drafts else None)
+    if draft is None and refused is None:
+        last = trail[-1][1]
+        refused = CompactionRefused(reason=last.reason or FailureReason.NOTHING_TO_COMPACT, detail=last.why)
+    return Forecast(
+        trail=trail,
+        draft=draft,
+        tokens_before=situation.tokens,
+        tokens_after=after.tokens if draft else situation.tokens,
+        refused=refused if draft is None else None,
+        calls=tuple(calls),
+    )

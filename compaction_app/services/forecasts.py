@@ -1,0 +1,86 @@
+"""A dry run: what a compaction of a session would do now. Nothing is stored, nobody is asked, no model is called."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from django.conf import settings
+from django.utils import timezone
+
+from compaction_app.engine.command import Scope
+from compaction_app.engine.decision import switched_off
+from compaction_app.engine.forecast import ExpectedCall, Forecast, Foreteller, foretell
+from compaction_app.engine.outcome import CompactionRefused, FailureReason
+from compaction_app.engine.ports import Summarizer
+from compaction_app.engine.values import Reported, Trigger
+from compaction_app.llm.factory import MODELS, SUMMARIZERS, make_last_resort, summarizer_name
+from compaction_app.services.situations import situation_as_found
+from sessions_app import selectors as transcripts
+from sessions_app.catalog import api_name
+from sessions_app.models import Session
+from sessions_app.transcript.messages import Message
+from sessions_app.transcript.view import ContextView
+
+
+@dataclass(frozen=True, slots=True)
+class DryRun:
+    """`compacted`, `kept`: messages that would be replaced, and that would stay; `summarizer`: who would write."""
+
+    forecast: Forecast
+    summarizer: str
+    compacted: tuple[Message, ...]
+    kept: tuple[Message, ...]
+
+
+def dry_run(
+    *,
+    session: Session,
+    trigger: Trigger,
+    instructions: str,
+    scope: Scope,
+    scope_uuid: str,
+    summarizer: str,
+    reported: Reported | None,
+) -> DryRun:
+    """`session`: with its team loaded. `summarizer`: in place of the one that the settings name, "" for that one."""
+    resolved = transcripts.effective_policy(team=session.team, session=session)
+    name = summarizer_name(setting=summarizer or settings.COMPACTION_SUMMARIZER, key_set=settings.ANTHROPIC_KEY_SET)
+    view = transcripts.context_view(session=session)
+    if off := switched_off(resolved=resolved, automatic=False):
+        refused = CompactionRefused(reason=FailureReason.COMPACTION_DISABLED, detail=off)
+        tokens = session.context_tokens
+        nothing = Forecast(trail=[], draft=None, tokens_before=tokens, tokens_after=tokens, refused=refused)
+        return DryRun(forecast=nothing, summarizer=name, compacted=(), kept=view.messages)
+    calls: list[ExpectedCall] = []
+    found = situation_as_found(session=session, view=view, policy=resolved.policy, trigger=trigger)
+    situation = replace(
+        found,
+        summarizer=_writer(name=name, session=session, calls=calls),
+        last_resort=make_last_resort(name=name),
+        instructions=instructions,
+        scope=scope,
+        scope_uuid=scope_uuid,
+        reported=reported,
+    )
+    forecast = foretell(situation=situation, calls=calls)
+    compacted, kept = _parted(view=view, forecast=forecast)
+    return DryRun(forecast=forecast, summarizer=name, compacted=compacted, kept=kept)
+
+
+def _writer(*, name: str, session: Session, calls: list[ExpectedCall]) -> Summarizer:
+    """The embedded summariser itself, because it calls nobody; somebody who foretells in the place of any other."""
+    if name not in MODELS:
+        return SUMMARIZERS[name]()
+    model = settings.COMPACTION_MODEL
+    limits = transcripts.model_limits(model=model or api_name(session.model))
+    return Foreteller(name=name, model=model, limits=limits, calls=calls)
+
+
+def _parted(*, view: ContextView, forecast: Forecast) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
+    draft = forecast.draft
+    if draft is None or not draft.kind.summarizes:
+        return (), view.messages
+    boundary = draft.as_boundary(committed_at=draft.covers_to, created_at=timezone.now(), sequence=0)
+    hidden = tuple(m for m in view.messages if boundary.hides(m.position))
+    gone = {m.position for m in hidden}
+    return hidden, tuple(m for m in view.messages if m.position not in gone)
