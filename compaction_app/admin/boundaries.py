@@ -6,19 +6,23 @@ from collections.abc import Mapping
 from typing import Any
 
 from django.contrib import admin
+from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path
 from django.utils.safestring import SafeString
 from unfold.decorators import display
 
-from compaction_app.admin import cells
-from compaction_app.admin.base import ReadOnlyModelAdmin
+from compaction_app.admin import access, cells
+from compaction_app.admin.base import Crumb, ReadOnlyModelAdmin
 from compaction_app.admin.clearing import cleared_by
 from compaction_app.admin.filters import TeamFilter
 from compaction_app.admin.history import is_imported
 from compaction_app.admin.model_calls import cost_told, used_of
 from compaction_app.admin.rendering.summary import summary_sections
 from compaction_app.admin.rendering.text import Fold, fold, one_line, pretty_json, visible
+from compaction_app.admin.undo import parts_of, undo
 from compaction_app.engine.cleanup import Scope
 from compaction_app.models import CompactionRun
 from sessions_app.models import Attachment, CompactBoundary
@@ -48,6 +52,32 @@ class CompactBoundaryAdmin(ReadOnlyModelAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         return super().get_queryset(request).select_related("session__team", "run")
+
+    def get_urls(self) -> list[URLPattern]:
+        view = self.admin_site.admin_view
+        own = [
+            path("<path:object_id>/undo/", view(self.undo_view), name="sessions_app_compactboundary_undo"),
+        ]
+        return own + super().get_urls()
+
+    def undo_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """What reverting the boundary, or restoring a reverted one, would change; a POST does it."""
+        boundary = self.get_object(request, object_id)
+        if not access.may_compact(user=request.user, team=boundary.session.team):
+            raise PermissionDenied
+        if request.method == "POST":
+            return HttpResponseRedirect(cells.boundary_url(undo(request, boundary)))
+        context = {
+            **self.page_context(request, boundary),
+            "title": "Restore" if boundary.reverted_at else "Revert",
+            "object": Crumb(row=boundary, name=str(boundary)),
+            "boundary": boundary,
+            "session": boundary.session,
+            "name": cells.session_name(boundary.session),
+            "boundary_url": cells.boundary_url(boundary.pk),
+            "parts": parts_of(boundary),
+        }
+        return TemplateResponse(request, "compaction_app/admin/undo.html", context)
 
     @display(description="kind", ordering="kind")
     def kind_column(self, boundary: CompactBoundary) -> str:
@@ -99,6 +129,8 @@ class CompactBoundaryAdmin(ReadOnlyModelAdmin):
                 "tail": visible(obj.tail_uuid),
             },
             "summarizes": BoundaryKind(obj.kind).summarizes,
+            "may_compact": access.may_compact(user=request.user, team=obj.session.team),
+            "restores_url": cells.boundary_url(obj.restores_id) if obj.restores_id else "",
             "cleared": cleared_by(obj) if obj.cleared_tool_use_ids or obj.cleared_results else None,
             "why": visible(obj.why),
             "imported": is_imported(obj),

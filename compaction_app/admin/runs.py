@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import admin
+from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.urls import URLPattern, path
 from django.utils.dateparse import parse_datetime
 from django.utils.safestring import SafeString
 from unfold.decorators import display
 
-from compaction_app.admin import cells
+from compaction_app.admin import access, cells
+from compaction_app.admin.approvals import candidate_of, decide
 from compaction_app.admin.base import ReadOnlyModelAdmin
 from compaction_app.admin.filters import TeamFilter
 from compaction_app.admin.model_calls import call_row, cost_told, used_of
@@ -43,6 +46,21 @@ class CompactionRunAdmin(ReadOnlyModelAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         return super().get_queryset(request).select_related("session__team", "boundary", "requested_by")
+
+    def get_urls(self) -> list[URLPattern]:
+        view = self.admin_site.admin_view(self.decide_view)
+        own = [path("<path:object_id>/decide/", view, name="compaction_app_compactionrun_decide")]
+        return own + super().get_urls()
+
+    def decide_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Accept, edit or reject what the run waits with. POST only: a link must not change anything."""
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        run = self.get_object(request, object_id)
+        if not access.may_compact(user=request.user, team=run.session.team):
+            raise PermissionDenied
+        decide(request, run)
+        return HttpResponseRedirect(cells.run_url(run.pk))
 
     @display(description="status", ordering="status")
     def status_column(self, run: CompactionRun) -> SafeString:
@@ -94,6 +112,8 @@ class CompactionRunAdmin(ReadOnlyModelAdmin):
             "cost": cost_told(usd=obj.cost_usd, uncached=obj.cost_uncached_usd),
             "attempts": [_attempt(entry) for entry in obj.attempts if isinstance(entry, dict)],
             "usage": fold(pretty_json(obj.usage)) if obj.usage else None,
+            "candidate": candidate_of(obj),
+            "may_compact": access.may_compact(user=request.user, team=obj.session.team),
             "boundary_url": cells.boundary_url(obj.boundary_id) if obj.boundary_id else "",
             "session_url": cells.session_url(obj.session_id),
         }
