@@ -45,15 +45,27 @@ class Front:
 @dataclass(slots=True)
 class KeptRows:
     """`before`: uuids of lines in front of the summary, earlier summaries and clearings among them; `after`: position
-    and uuid of messages behind it."""
+    and uuid of messages behind it, and of earlier summaries there (position 0). `has_begun`: whether the summary itself
+    has been come to."""
 
     before: list[str] = field(default_factory=list)
     after: list[tuple[int, str]] = field(default_factory=list)
+    has_begun: bool = False
+
+    @property
+    def messages_after(self) -> list[tuple[int, str]]:
+        """The messages behind the summary, by position and uuid."""
+        return [(position, uuid) for position, uuid in self.after if position]
+
+    def has_segment(self, *, leaf: int) -> bool:
+        """Whether what is kept behind the summary can be told as a segment. A boundary has one; and its client goes on
+        from the newest line, so it ends where the conversation stood: at its `leaf`, or an earlier summary of that."""
+        return not self.before and bool(self.after) and self.after[-1][0] in (leaf, 0)
 
     def front(self, *, boundary: Boundary, line: str, copies: Mapping[int, str]) -> Front:
         """What hangs on the newest kept message follows the summary, their anchor, as the client has it. `copies`: of
         kept messages that are written once more, by position."""
-        stays: dict[int, str | None] = {position: copies.get(position) for position, _ in self.after}
+        stays: dict[int, str | None] = {position: copies.get(position) for position, _ in self.messages_after}
         last = self.after[-1][0] if self.after else 0
         if not copies:
             stays.pop(last, None)
@@ -146,12 +158,11 @@ class Boundaries:
         return self._row(max(earlier)).as_value() if earlier else None
 
     def is_passed_over(self, boundary: Boundary) -> bool:
-        """Whether another summary took its place before anything was said: nothing will ever hang on this one's."""
+        """Whether other summaries took its place before anything was said: nothing will ever hang on this one's."""
         rows = CompactBoundary.objects.filter(session=self._session, reverted_at__isnull=True).summarizing()
-        after = rows.filter(pk__gt=boundary.sequence).select_related("base").order_by("pk").first()
-        if after is None or after.committed_at_position != boundary.committed_at:
-            return False
-        return after.base is None or after.base.lineage != boundary.lineage
+        rows = rows.filter(pk__gt=boundary.sequence, committed_at_position=boundary.committed_at)
+        last = rows.select_related("base").order_by("pk").last()
+        return last is not None and all(one.lineage != boundary.lineage for one in last.as_value().chain)
 
     def kept(self, boundary: Boundary) -> KeptRows:
         """What was shown verbatim when the boundary was written and still is, and summaries that it keeps in view."""
@@ -163,7 +174,7 @@ class Boundaries:
                 continue
             while waiting and not (waiting[0].keeps_prefix and position <= waiting[0].covers_to):
                 self._pass(waiting.pop(0), boundary, kept)
-            if not waiting:
+            if kept.has_begun:
                 kept.after.append((position, uuid))
                 continue
             while clearings and clearings[0][0] < position:
@@ -184,9 +195,13 @@ class Boundaries:
         return [(row.committed_at_position, row.source_key or str(row.uuid)) for row in rows]
 
     def _pass(self, one: Boundary, boundary: Boundary, kept: KeptRows) -> None:
-        line = self._summaries.get(one.lineage) if one is not boundary else None
-        if line:
-            kept.before.append(line)
+        if one is boundary:
+            kept.has_begun = True
+        elif line := self._summaries.get(one.lineage):
+            if kept.has_begun:
+                kept.after.append((0, line))
+            else:
+                kept.before.append(line)
 
     def summarized(self, boundary: Boundary, kept: KeptRows) -> int:
         """How many messages the summary stands for, those behind an earlier summary left out."""

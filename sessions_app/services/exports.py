@@ -278,8 +278,7 @@ class _Export:
         kept = self.boundaries.kept(boundary)
         summary = summary_uuid(boundary_id=boundary.id)
         leaf = self.boundaries.leaf(boundary)
-        # A boundary has one segment. One behind a summary ends where the conversation stood: its client goes on there.
-        has_segment = not kept.before and bool(kept.after) and kept.after[-1][0] == leaf
+        has_segment = kept.has_segment(leaf=leaf)
         copies = {} if has_segment else _copy_uuids(boundary.id, kept)
         yield lines.boundary_line(
             boundary=boundary,
@@ -312,7 +311,7 @@ class _Export:
 
 def _copy_uuids(boundary_line: str, kept: KeptRows) -> dict[int, str]:
     """The uuids of the second lines of what is kept behind a summary, by position."""
-    return {position: copy_uuid(boundary_line=boundary_line, uuid=uuid) for position, uuid in kept.after}
+    return {position: copy_uuid(boundary_line=boundary_line, uuid=uuid) for position, uuid in kept.messages_after}
 
 
 def _text(value: object) -> str:

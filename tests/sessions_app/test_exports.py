@@ -24,6 +24,7 @@ from sessions_app.transcript.boundary import (
     Clearing,
     Placement,
     PreservedSegment,
+    summary_uuid,
 )
 from sessions_app.transcript.exported import MARK
 from sessions_app.transcript.request import build_request
@@ -114,6 +115,23 @@ def partial_from(
         summary_tokens=9,
         preserved=kept,
         base=head.as_value() if head else None,
+        **more,
+    )
+
+
+def partial_up_to(session: Session, cut: int, summary: str = "the first", **more: Any) -> CompactBoundary:
+    """In front of a cut that lies before an earlier summary, which stays."""
+    head = selectors.head_boundary(session=session)
+    assert head is not None
+    last = max(i.position for i in selectors.context_view(session=session).items if i.position <= head.covers_to)
+    return commit(
+        session,
+        BoundaryKind.PARTIAL_UP_TO,
+        head.covers_to,
+        summary=summary,
+        summary_tokens=9,
+        preserved=PreservedSegment(first=cut, last=last, placement=Placement.AFTER_SUMMARY),
+        base=head.as_value(),
         **more,
     )
 
@@ -389,6 +407,38 @@ class TestOurBoundaries:
         back = round_trip(session)
         assert back.boundaries.get(kind="partial_from").base == back.boundaries.get(kind="full")
         full(session, 32, "all of it")
+        assert resumed(session) == sent(session)
+        round_trip(session)
+
+    @pytest.mark.parametrize("more", [0, 2])
+    @pytest.mark.parametrize("tail", [0, 4])
+    def test_up_to_a_message_in_front_of_an_earlier_summary(self, tail: int, more: int) -> None:
+        session = make_session()
+        append(session, *turns(4))
+        earlier = partial_from(session, 9, 16 - tail)
+        boundary = partial_up_to(session, 5)
+        append(session, *turns(more, start=4))
+        told = by_uuid(session)[str(boundary.uuid)]["compactMetadata"]
+        behind = ["u3", "a3", "t3", "b3"][:tail]
+        summary = summary_uuid(boundary_id=str(earlier.uuid))
+        assert told["preservedMessages"]["uuids"] == ["u1", "a1", "t1", "b1", summary, *behind]
+        assert resumed(session) == sent(session)
+        back = round_trip(session)
+        assert resumed(back) == sent(back)
+        append(back, *turns(1, start=6))
+        assert resumed(back) == sent(back)
+
+    def test_up_to_again_and_again_at_one_place(self) -> None:
+        """Summaries that were replaced at once are older in the chain than they are in the file."""
+        session = make_session()
+        append(session, *turns(4))
+        partial_from(session, 13, 16)
+        for cut in (5, 9):
+            partial_up_to(session, cut, f"up to {cut}")
+            assert resumed(session) == sent(session)
+        back = round_trip(session)
+        assert resumed(back) == sent(back)
+        append(session, *turns(1, start=4))
         assert resumed(session) == sent(session)
         round_trip(session)
 
