@@ -107,7 +107,7 @@ class TestCalls:
         run = failed_run(world.session)
         for ordinal in range(1, 9):
             make_call(run, ordinal=ordinal, said="x", outcome="truncated")
-        with django_assert_num_queries(4):  # user, run, steps, calls
+        with django_assert_num_queries(5):  # user, run, candidate, steps, calls
             world.page("root", f"/admin/compaction_app/compactionrun/{run.pk}/change/")
 
     @pytest.mark.parametrize("usage", [None, {}, [], "x", {"input_tokens": None}, {"output_tokens": "many"}])
