@@ -121,8 +121,9 @@ def memory_segment(
 ) -> Segment | None:
     """What a memory that covers all to `covers_to` can stand for (S6); None when no legal cut leaves anything.
 
-    All that it does not cover stays. From there the tail grows backwards from one legal cut to the next, until it has
-    `least_tokens` and `least_texts` messages with text, and never past `most_tokens` by that.
+    All that it does not cover stays, and what nobody has acted on yet. From there the tail grows backwards from one
+    legal cut to the next, until it has `least_tokens` and `least_texts` messages with text, and never past
+    `most_tokens` by that: it stays empty where the newest round alone is larger.
     """
     asked = unanswered_prompt(messages)
     cuts = [cut for cut in cut_points(messages) if (asked is None or cut <= asked) and cut <= covers_to + 1]
@@ -136,7 +137,7 @@ def memory_segment(
             break
         more = [m for m in messages if cut <= m.position < chosen]
         grown = kept + sum(m.tokens for m in more)
-        if grown > most_tokens and kept:
+        if grown > most_tokens:
             break
         chosen, kept = cut, grown
         texts += sum(bool(text_of(m.content).strip()) for m in more)

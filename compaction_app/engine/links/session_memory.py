@@ -9,7 +9,7 @@ from compaction_app.engine.offer import offer
 from compaction_app.engine.outcome import CompactionRefused, FailureReason
 from compaction_app.engine.past import nothing_to_do, passed_over
 from compaction_app.engine.ports import SummaryResult
-from compaction_app.engine.segment import memory_segment
+from compaction_app.engine.segment import Segment, memory_segment
 from compaction_app.engine.values import MemoryValue, Situation, Step
 
 NAME = "session_memory"
@@ -42,10 +42,10 @@ class SessionMemoryLink:
         if passed := nothing_to_do(situation=found, segment=segment):
             return replace(passed, tokens_before=situation.tokens, tokens_after=situation.tokens)
         tail = sum(message.tokens for message in segment.tail)
-        uncovered = sum(m.tokens for m in segment.tail if m.position > memory.covers_to)
-        if uncovered > policy.memory_tail_tokens:
-            why = f"the {uncovered:,} tokens that the memory does not cover are more than {policy.memory_tail_tokens:,}"
-            return passed_over(situation, why)
+        if tail > policy.memory_tail_tokens:
+            return passed_over(
+                situation, _too_much_stays(segment=segment, memory=memory, most=policy.memory_tail_tokens)
+            )
         if situation.pre_compact is not None and situation.pre_compact().strip():
             return passed_over(situation, "a hook gave instructions, which a memory can not mind")
         text = fit_sections(
@@ -70,6 +70,17 @@ class SessionMemoryLink:
             )
             return passed_over(situation, why)
         return replace(step, why=f"{step.why}; the memory ({memory.source}) covers all to position {memory.covers_to}")
+
+
+def _too_much_stays(*, segment: Segment, memory: MemoryValue, most: int) -> str:
+    """What stays whatever its size is more than S6 allows: the next link says better what to keep of it."""
+    uncovered = sum(m.tokens for m in segment.tail if m.position > memory.covers_to)
+    if uncovered > most:
+        return f"the {uncovered:,} tokens that the memory does not cover are more than {most:,}"
+    tail = sum(message.tokens for message in segment.tail)
+    return (
+        f"the {tail:,} tokens that nobody has acted on yet, or that can't be parted from them, are more than {most:,}"
+    )
 
 
 def _why_not(*, situation: Situation, memory: MemoryValue | None) -> str:

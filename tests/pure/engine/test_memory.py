@@ -110,6 +110,12 @@ class TestSegment:
         found = segment_of(talk, 41, most_tokens=size)
         assert found.tail[0].position == 42
 
+    def test_a_newest_round_that_is_larger_than_the_tail_may_be(self) -> None:
+        talk = reads(10).u("go on").a("word " * 60_000)
+        assert talk.messages[41].tokens > 40_000
+        # It is covered and answered: nothing makes it stay, and the tail may not be as large.
+        assert segment_of(talk, 42).tail == ()
+
     def test_no_text_messages_at_all(self) -> None:
         talk = Talk().u("go")
         for number in range(200):
@@ -176,6 +182,34 @@ class TestLink:
         step = attempt(reads(60), memory, **given)
         assert step.draft is None
         assert why in step.why
+
+    def test_a_message_of_40_000_tokens_alone(self) -> None:
+        alone = Talk().u("word " * 60_000)
+        assert alone.messages[0].tokens > 40_000
+        memory = MemoryValue(content=MEMORY, covers_to=1)
+        step = attempt(alone, memory)
+        assert (step.draft, step.why) == (None, "what stays verbatim behind the memory is all that is shown")
+        # Once it was answered, the memory that covers it may stand for it.
+        step = attempt(alone.a("I have read it"), memory)
+        assert step.draft is not None
+        assert step.draft.covers_to == 1
+
+    def test_what_nobody_has_acted_on_yet_is_too_large(self) -> None:
+        talk = reads(20).u("word " * 60_000)
+        step = attempt(talk, MemoryValue(content=MEMORY, covers_to=81))
+        assert step.draft is None
+        assert "that nobody has acted on yet" in step.why
+        assert "more than 40,000" in step.why
+
+    def test_no_text_messages_at_all(self) -> None:
+        talk = Talk().u("go")
+        for number in range(200):
+            talk.a(use(f"c{number}")).u(res(f"c{number}", "line of it\n" * 200))
+        step = attempt(talk, MemoryValue(content=MEMORY, covers_to=380))
+        assert step.draft is not None
+        kept = [m for m in talk.messages if m.position > step.draft.covers_to]
+        # Five messages with text are not to be had, so it grows as far as it may.
+        assert 39_000 < sum(m.tokens for m in kept) <= 40_000
 
     def test_a_hook_that_refuses_is_heard(self) -> None:
         with pytest.raises(CompactionRefused, match="not now"):
