@@ -464,7 +464,23 @@ class Policy:
         3,
         unit="generations",
         low=1,
-        meaning="once so many summaries lie between, the provider's own compaction hands over to our own summariser",
+        meaning="once so many summaries lie between, a summary is made from originals again, and by our own summariser",
+    )
+    rebuild_chunks: int = _figure(
+        8, unit="calls", low=1, high=100, meaning="most parts in which originals are read where they do not fit at once"
+    )
+    rebuild_deadline_share: float = _figure(
+        0.6,
+        unit="share",
+        low=0.05,
+        high=1,
+        meaning="share of the deadline that this may take; the rest is for another way",
+    )
+    facts_tokens: int = _figure(
+        2_000, unit="tokens", low=0, meaning="most that a boundary carries of what must survive the next compaction too"
+    )
+    fact_chars: int = _figure(
+        400, unit="characters", low=80, meaning="most of one message or line among these; the rest is cut, marked"
     )
 
     # Attachments (S15)

@@ -10,15 +10,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from compaction_app.engine import facts as known
 from compaction_app.engine.extractive.names import names_in
 from compaction_app.engine.extractive.text import clip, one_line
 from compaction_app.engine.summary import SECTIONS, missing_sections
-from sessions_app.transcript.messages import Message, human_text
+from sessions_app.transcript.messages import Message
 
 MOST_NAMES = 400  # of a summary that are looked for; names beyond are not judged
 MOST_TOLD = 50  # names, messages or facts in one list; the counts are of all
 MOST_READ = 20_000_000  # characters of the history in which names are looked for, the newest first
-BEGIN_CHARS = 60  # of a person's message, by which it is found again
 QUOTE_CHARS = 200
 # What only the provider can read, and what is no text.
 _UNREAD = frozenset({"data", "signature", "encrypted_content", "cache_control"})
@@ -39,8 +39,8 @@ class Audit:
 
     `missing_sections`: of the nine; empty where a text is free of them. `unknown_names`: paths, identifiers and numbers
     that the history read does not hold, `names` of them judged. `user_messages`: of the compacted part;
-    `unquoted`: those whose words are not in it as they were. `lost`: facts that it is known to lack. `whole`: whether
-    all of the history was read.
+    `unquoted`: those whose words are not in it as they were. `lost`: facts of all that it stands for that it does not
+    hold (facts.py). `whole`: whether all of the history was read.
     """
 
     characters: int
@@ -70,14 +70,14 @@ def audit(
     """Look at `summary`, which is to stand for `compacted`.
 
     `has_sections`: whether the nine are wanted of it. `history`: all that its writer may have read, oldest first;
-    `instructions`: what it was asked to mind, which may name things too. Linear in the history.
+    `instructions`: what it was asked to mind, which may name things too. `facts`: of all that it is to stand for, as
+    its boundary keeps them. Linear in the history.
     """
     names = names_in(summary)[:MOST_NAMES]
     unknown, whole = _unknown(names, history=history, also=instructions)
     said = one_line(summary)
-    asked = [(message, one_line(human_text(message))) for message in compacted]
-    prompts = [(message, text) for message, text in asked if text]
-    unquoted = [(message, text) for message, text in prompts if text[:BEGIN_CHARS].rstrip() not in said]
+    prompts = list(known.prompts_in(compacted))
+    unquoted = [(message, text) for message, text in prompts if not known.is_told(text=text, said=said)]
     return Audit(
         characters=len(summary),
         missing_sections=tuple(missing_sections(text=summary)) if has_sections else (),
@@ -90,7 +90,7 @@ def audit(
             Unquoted(uuid=message.uuid, position=message.position, begins=clip(text, limit=QUOTE_CHARS))
             for message, text in unquoted[:MOST_TOLD]
         ),
-        lost=_lost(facts or {}),
+        lost=_lost(facts, summary=summary),
         whole=whole,
     )
 
@@ -128,9 +128,6 @@ def _texts(value: Any) -> Iterator[str]:
         yield str(value)
 
 
-def _lost(facts: Mapping[str, Any]) -> tuple[str, ...]:
-    """The facts that whoever kept them says the summary lacks, as texts."""
-    told = facts.get("lost")
-    rows = told if isinstance(told, Sequence) and not isinstance(told, str) else ()
-    texts = (row.get("text") if isinstance(row, Mapping) else row for row in rows)
-    return tuple(clip(text, limit=QUOTE_CHARS) for text in texts if isinstance(text, str))[:MOST_TOLD]
+def _lost(facts: Mapping[str, Any] | None, *, summary: str) -> tuple[str, ...]:
+    found = known.lost(facts=known.from_json(facts), text=summary)
+    return tuple(clip(one.text, limit=QUOTE_CHARS) for some in found.values() for one in some)[:MOST_TOLD]

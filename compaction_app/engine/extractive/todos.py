@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from compaction_app.engine.extractive.story import Call
@@ -18,10 +18,12 @@ _TEXT_KEYS = ("content", "step", "subject", "title", "text", "description")
 
 @dataclass(frozen=True, slots=True)
 class Todo:
-    """One item, its text as the agent wrote it, and its status in the agent's own word."""
+    """One item, its text as the agent wrote it, and its status in the agent's own word. `key`: the number of a task
+    that calls name one by one, "" in a list that is written whole."""
 
     text: str
     status: str
+    key: str = ""
 
     @property
     def is_open(self) -> bool:
@@ -36,9 +38,10 @@ class TodoState:
     plan: str
 
 
-def todo_state(calls: Sequence[Call]) -> TodoState:
-    listed: tuple[Todo, ...] = ()
-    tasks: dict[str, Todo] = {}
+def todo_state(calls: Sequence[Call], *, known: Sequence[Todo] = ()) -> TodoState:
+    """`known`: the items before these calls."""
+    listed = tuple(one for one in known if not one.key)
+    tasks = {one.key: one for one in known if one.key}
     plan = ""
     for call in calls:
         if call.name == "ExitPlanMode":
@@ -74,7 +77,8 @@ def _create(call: Call, tasks: dict[str, Todo]) -> None:
     match = _TASK_ID.search(call.result or "")
     item = _item({"subject": call.input.get("subject"), "description": call.input.get("description")})
     if item.text:
-        tasks[match.group(1) if match else str(len(tasks) + 1)] = item
+        key = match.group(1) if match else str(len(tasks) + 1)
+        tasks[key] = replace(item, key=key)
 
 
 def _update(call: Call, tasks: dict[str, Todo]) -> None:
@@ -83,4 +87,4 @@ def _update(call: Call, tasks: dict[str, Todo]) -> None:
     if known is None:
         return
     status = call.value("status") or known.status
-    tasks[key] = Todo(text=call.value("subject") or known.text, status=status)
+    tasks[key] = replace(known, text=call.value("subject") or known.text, status=status)
