@@ -317,14 +317,19 @@ def memory_value(*, session: Session) -> MemoryValue | None:
     row = memory(session=session)
     if row is None:
         return None
-    live = Message.objects.filter(session=session, position=row.covers_position, left_path_at__isnull=True)
     return MemoryValue(
         content=row.content,
         covers_to=row.covers_position,
-        is_live=live.exists(),
+        is_live=covers_what_is_live(row=row),
         source=row.source,
         generation=row.generation,
     )
+
+
+def covers_what_is_live(*, row: SessionMemory) -> bool:
+    """Whether the conversation still goes through the last message that the memory covers. One query."""
+    covered = Message.objects.filter(session=row.session_id, position=row.covers_position, left_path_at__isnull=True)
+    return covered.exists()
 
 
 def analysis(*, session: Session, now: datetime) -> Report:

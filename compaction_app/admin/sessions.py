@@ -26,6 +26,7 @@ from compaction_app.admin.base import Crumb, ReadOnlyModelAdmin
 from compaction_app.admin.filters import BreakerFilter, LevelFilter, ModelFilter, SourceFilter, TeamFilter
 from compaction_app.admin.gauge import gauge_of
 from compaction_app.admin.history import find_position, read_page
+from compaction_app.admin.memory import memory_context, memory_line
 from compaction_app.admin.policy_form import Layers, PolicyForm, figure_rows
 from compaction_app.admin.rendering.text import visible
 from compaction_app.models import CompactionRun
@@ -124,6 +125,7 @@ class SessionAdmin(ReadOnlyModelAdmin):
         name = "sessions_app_session"
         own = [
             path("<path:object_id>/compact/", view(self.compact_view), name=f"{name}_compact"),
+            path("<path:object_id>/memory/", view(self.memory_view), name=f"{name}_memory"),
             path("<path:object_id>/policy/", view(self.policy_view), name=f"{name}_policy"),
             path("<path:object_id>/breaker/reset/", view(self.reset_view), name=f"{name}_reset_breaker"),
             path("<path:object_id>/jump/", view(self.jump_view), name=f"{name}_jump"),
@@ -152,12 +154,27 @@ class SessionAdmin(ReadOnlyModelAdmin):
             "external_id": visible(session.external_id or ""),
             "gauge": gauge_of(session=session),
             "automatic": automatic_of(session=session, now=timezone.now()),
+            "memory": memory_line(session=session),
             "overridden": len(session.policy_overrides),
             "page": page,
             "may_compact": access.may_compact(user=request.user, team=session.team),
             "most_instructions": MOST_INSTRUCTIONS,
         }
         return TemplateResponse(request, self.detail_template, context)
+
+    def memory_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """The memory document, and how its extraction goes. Read only: clients write it by the API."""
+        session = self.get_object(request, object_id)
+        context = {
+            **self.page_context(request, session),
+            **memory_context(session=session, now=timezone.now()),
+            "title": f"Memory of {cells.session_name(session)}",
+            "object": Crumb(row=session, name=cells.session_name(session)),
+            "session": session,
+            "name": cells.session_name(session),
+            "session_url": cells.session_url(session.pk),
+        }
+        return TemplateResponse(request, "compaction_app/admin/memory.html", context)
 
     def jump_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """To the message with this position or uuid (`?to=`)."""

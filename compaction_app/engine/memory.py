@@ -31,7 +31,7 @@ def says_nothing(*, content: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Section:
+class Section:
     """`heading`: its line, "" for what stands before the first one."""
 
     heading: str
@@ -49,29 +49,30 @@ def fit_sections(*, content: str, most_tokens: int, section_tokens: int, family:
     text = content.strip()
     if _tokens(text, family) <= most_tokens:
         return text
-    sections = _sections(text)
+    parts = sections(text)
     limit = section_tokens
     while True:
-        shown = "\n".join(_cut(section, limit, family) for section in sections)
+        shown = "\n".join(_cut(section, limit, family) for section in parts)
         if _tokens(shown, family) <= most_tokens:
             return shown
         if limit <= 1:
-            return _headings_only(sections, most_tokens, family)
+            return _headings_only(parts, most_tokens, family)
         limit = limit * 3 // 4
 
 
-def _headings_only(sections: Sequence[_Section], most_tokens: int, family: TokenizerFamily) -> str:
+def _headings_only(parts: Sequence[Section], most_tokens: int, family: TokenizerFamily) -> str:
     """Even without a line of text it is too much: as many headings as there is room for."""
     kept: list[str] = []
-    for heading in (section.heading for section in sections if section.heading):
+    for heading in (section.heading for section in parts if section.heading):
         if _tokens("\n".join([*kept, heading]), family) > most_tokens:
             break
         kept.append(heading)
     return "\n".join(kept)
 
 
-def _sections(text: str) -> list[_Section]:
-    found: list[_Section] = []
+def sections(text: str) -> list[Section]:
+    """The document's parts, in its order; a heading within a fence is none."""
+    found: list[Section] = []
     heading, fence = "", ""
     body: list[str] = []
     for line in text.splitlines():
@@ -79,15 +80,15 @@ def _sections(text: str) -> list[_Section]:
         if match:
             fence = match[1][0] if not fence else "" if match[1][0] == fence else fence
         if not fence and not match and _HEADING.match(line):
-            found.append(_Section(heading=heading, body=tuple(body)))
+            found.append(Section(heading=heading, body=tuple(body)))
             heading, body = line, []
         else:
             body.append(line)
-    found.append(_Section(heading=heading, body=tuple(body)))
+    found.append(Section(heading=heading, body=tuple(body)))
     return [section for section in found if section.heading or any(line.strip() for line in section.body)]
 
 
-def _cut(section: _Section, most_tokens: int, family: TokenizerFamily) -> str:
+def _cut(section: Section, most_tokens: int, family: TokenizerFamily) -> str:
     """Whole lines from the section's begin, in at most about `most_tokens` beside its heading, and the mark."""
     whole = _tokens("\n".join(section.body), family)
     if whole <= most_tokens:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.db import models
 
+from compaction_app.engine.memory import says_nothing
 from sessions_app.models import Session
 from sessions_app.models.fields import StorableTextField
 
@@ -32,3 +33,8 @@ class SessionMemory(models.Model):
 
     def __str__(self) -> str:
         return f"memory up to position {self.covers_position}"
+
+    @property
+    def is_kept_by_client(self) -> bool:
+        """Whether a client gave it, and it says something: then none is extracted."""
+        return self.source == self.Source.CLIENT and not says_nothing(content=self.content)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from django.conf import settings
@@ -12,7 +12,6 @@ from django.db import transaction
 
 from compaction_app import selectors, telemetry
 from compaction_app.engine.decision import switched_off
-from compaction_app.engine.memory import says_nothing
 from compaction_app.engine.model_summary.calls import CallRecord
 from compaction_app.engine.outcome import CompactionRefused
 from compaction_app.engine.ports import Silent, SummaryRequest, SummaryResult
@@ -29,9 +28,6 @@ from sessions_app.transcript.messages import MessageKind
 from sessions_app.transcript.tokens import estimate_text
 
 logger = logging.getLogger(__name__)
-
-# An extraction that was handed out so long ago was lost; the next append asks again.
-LOST_AFTER = timedelta(minutes=10)
 
 
 class MemoryRefused(Exception):
@@ -116,7 +112,7 @@ def is_due(*, session: Session, now: datetime) -> bool:
     row = getattr(session, "compaction_state", None)
     if row is None:
         return True
-    if row.memory_asked_at is not None and now - row.memory_asked_at < LOST_AFTER:
+    if row.is_extracting(now=now):
         return False
     if not row.memory_at_tokens:
         return True
@@ -132,15 +128,12 @@ def ask(*, session: Session, now: datetime) -> bool:
         locked = lock_session(session_id=session.pk)
         if not is_due(session=locked, now=now):
             return False
-        if _kept_by_client(selectors.memory(session=locked)):
+        kept = selectors.memory(session=locked)
+        if kept is not None and kept.is_kept_by_client:
             _note_written(session=locked)
             return False
         CompactionState.objects.update_or_create(session=locked, defaults={"memory_asked_at": now})
     return True
-
-
-def _kept_by_client(row: SessionMemory | None) -> bool:
-    return row is not None and row.source == SessionMemory.Source.CLIENT and not says_nothing(content=row.content)
 
 
 @dataclass(slots=True)
@@ -231,7 +224,7 @@ def _keep(
         live = Message.objects.filter(session=locked, position=covered.position, left_path_at__isnull=True)
         before = selectors.memory(session=locked)
         newer = before is not None and before.covers_position > covered.position
-        if _kept_by_client(before) or newer or not live.exists():
+        if (before is not None and before.is_kept_by_client) or newer or not live.exists():
             return None
         row = _store(
             session=locked,

@@ -236,6 +236,6 @@ class TestCost:
         assert len(short) == len(long)
         # user, session with team and breaker; messages, calls, answers (prompts only: messages, earlier, newest ones);
         # head boundary, cleared ids, boundaries on the page, latest boundaries, runs, next and previous boundary,
-        # decisions
-        assert len(long) == 13
+        # decisions, memory
+        assert len(long) == 14
         assert not any("COUNT(" in sql for sql in long)

@@ -9,6 +9,7 @@ import pytest
 
 from compaction_app import actions
 from compaction_app.models import CompactionState, SessionMemory, TelemetryEvent
+from compaction_app.models.state import LOST_AFTER
 from compaction_app.services import memory
 from sessions_app.models import Session
 from tests.cast import Api, Cast, errors
@@ -146,7 +147,7 @@ class TestExtraction:
         session = Session.objects.select_related("team").get(pk=session.pk)
         assert memory.ask(session=session, now=NOW)
         assert not memory.ask(session=session, now=NOW)
-        assert memory.ask(session=session, now=NOW + 2 * memory.LOST_AFTER)
+        assert memory.ask(session=session, now=NOW + 2 * LOST_AFTER)
 
     def test_what_goes_wrong_takes_nothing_from_the_append(
         self, cast: Cast, api: Api, eager_worker: None, monkeypatch: pytest.MonkeyPatch
