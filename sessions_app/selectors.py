@@ -127,8 +127,11 @@ def gone_stale(*, session: Session, head_id: int | None, as_of: int) -> str:
 
 
 def _with_attachments(*, session: Session) -> BoundaryQuerySet:
-    return CompactBoundary.objects.filter(session=session).prefetch_related(
-        Prefetch("attachments", queryset=Attachment.objects.order_by("ordinal"))
+    """Without the facts: only a compaction wants them, and each view would have to read them."""
+    return (
+        CompactBoundary.objects.filter(session=session)
+        .defer("facts")
+        .prefetch_related(Prefetch("attachments", queryset=Attachment.objects.order_by("ordinal")))
     )
 
 

@@ -210,6 +210,11 @@ def as_json(facts: Facts) -> dict[str, Any]:
     }
 
 
+def is_kept(stored: object) -> bool:
+    """Whether a boundary carries facts at all; one without any was written before there were some, or elsewhere."""
+    return isinstance(stored, Mapping) and any(kind.value in stored for kind in FactKind)
+
+
 def from_json(stored: object) -> Facts:
     """What `as_json` gave. Whatever else stands there is left out: a boundary may come from somebody's file."""
     told = stored if isinstance(stored, Mapping) else {}

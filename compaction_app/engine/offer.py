@@ -5,12 +5,15 @@ All links that put something in place of messages share it; they differ in the c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import overload
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 from compaction_app.engine.attachments import restore_attachments
+from compaction_app.engine.carried import carried
 from compaction_app.engine.command import Scope
+from compaction_app.engine.facts import as_json
+from compaction_app.engine.originals import originals_of, reach
 from compaction_app.engine.outcome import CompactionRefused, FailureReason
 from compaction_app.engine.parts import inserted_tokens, shown_tokens
 from compaction_app.engine.ports import Summarizer, SummaryRequest, SummaryResult
@@ -18,39 +21,11 @@ from compaction_app.engine.segment import Segment
 from compaction_app.engine.summary import check_summary
 from compaction_app.engine.values import Situation, Step
 from sessions_app.transcript.boundary import Boundary, BoundaryDraft, BoundaryKind, ClearedResult
-from sessions_app.transcript.messages import Message, MessageKind, tool_results
+from sessions_app.transcript.messages import Message, tool_results
 from sessions_app.transcript.tokens import estimate_content, estimate_text
 from sessions_app.transcript.view import ContextView, fold, summary_content
 
 BEFORE_THIS = "cleared before this boundary"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Unread(Sequence[Message]):
-    """Messages that are read when somebody looks at them, once."""
-
-    read: Callable[[], Sequence[Message]]
-    _found: list[Sequence[Message]] = field(default_factory=list)
-
-    def _messages(self) -> Sequence[Message]:
-        if not self._found:
-            self._found.append(self.read())
-        return self._found[0]
-
-    @overload
-    def __getitem__(self, index: int) -> Message: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Message]: ...
-    def __getitem__(self, index: int | slice) -> Message | Sequence[Message]:
-        return self._messages()[index]
-
-    def __len__(self) -> int:
-        return len(self._messages())
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and list(self) == list(other)
-
-    __hash__ = None  # type: ignore[assignment]
 
 
 def compact_segment(
@@ -71,7 +46,14 @@ def compact_segment(
     result = summarizer.summarize(request=request, progress=situation.progress)
     if not result.blocks:
         check_summary(text=result.text)
-    return offer(situation=situation, segment=segment, result=result, history=request.history, most_tokens=most_tokens)
+    return offer(
+        situation=situation,
+        segment=segment,
+        result=result,
+        history=request.history,
+        most_tokens=most_tokens,
+        facts=request.covered_facts,
+    )
 
 
 def offer(
@@ -81,9 +63,11 @@ def offer(
     result: SummaryResult,
     history: Sequence[Message],
     most_tokens: int | None = None,
+    facts: Mapping[str, Any] | None = None,
 ) -> Step:
     """The boundary that puts `result` in place of the segment, with restored state. Raises CompactionRefused where that
-    saves nothing. `history`: originals to look for files and the plan in, where the situation tells no part of them."""
+    saves nothing. `history`: originals to look for files and the plan in, where the situation tells no part of them.
+    `facts`: that it will carry; None: they are collected here."""
     policy, family = situation.policy, situation.family
     situation.progress.report(stage="attachments", fraction=0.9)
     summary_tokens = _summary_tokens(situation=situation, result=result)
@@ -115,6 +99,7 @@ def offer(
         summary_blocks=result.blocks,
         base=segment.base,
         generation=_generation(result=result, folded=_folded(situation, segment)),
+        facts=_covered_facts(situation=situation, segment=segment) if facts is None else facts,
         cleared_results=cleared,
         cleared_tool_use_ids=tuple(dict.fromkeys(one.tool_use_id for one in cleared)),
     )
@@ -146,6 +131,12 @@ def _generation(*, result: SummaryResult, folded: Sequence[Boundary]) -> int:
     if result.from_originals:
         return 1
     return 1 + max((one.generation for one in folded), default=0)
+
+
+def _covered_facts(*, situation: Situation, segment: Segment) -> Mapping[str, Any]:
+    originals = originals_of(situation=situation, segment=segment)
+    folded = _folded(situation, segment)
+    return as_json(carried(situation=situation, segment=segment, folded=folded, originals=originals).covered)
 
 
 def _chain(situation: Situation) -> tuple[Boundary, ...]:
@@ -184,14 +175,11 @@ def _still_cleared(*, situation: Situation, segment: Segment) -> tuple[ClearedRe
 
 def summary_request(*, situation: Situation, segment: Segment, budget_tokens: int) -> SummaryRequest:
     """What a summary of the segment is asked for with. Asks the hooks."""
-    first, last = _reach(segment)
-
-    def past() -> Sequence[Message]:
-        return [m for m in situation.originals(last) if m.kind == MessageKind.NORMAL and m.position >= first]
-
-    folded = _folded(situation, segment)
+    folded, history = _folded(situation, segment), originals_of(situation=situation, segment=segment)
+    facts = carried(situation=situation, segment=segment, folded=folded, originals=history)
+    earlier = "\n\n".join(one.summary for one in folded if one.summary)
     return SummaryRequest(
-        history=Unread(read=past),
+        history=history,
         tail=segment.tail,
         budget_tokens=budget_tokens,
         family=situation.family,
@@ -199,7 +187,9 @@ def summary_request(*, situation: Situation, segment: Segment, budget_tokens: in
         instructions=situation.instructions,
         hook_instructions=situation.pre_compact() if situation.pre_compact else "",
         compacted=segment.compacted,
-        earlier_summary="\n\n".join(one.summary for one in folded if one.summary),
+        earlier_summary=earlier,
+        facts=facts.unsaid(summary=earlier),
+        covered_facts=as_json(facts.covered),
         generation=max((one.generation for one in folded), default=0),
         conversation=situation.conversation,
         kept_before=segment.kept_before,
@@ -210,17 +200,11 @@ def summary_request(*, situation: Situation, segment: Segment, budget_tokens: in
 SCOPES = {BoundaryKind.PARTIAL_UP_TO: Scope.UP_TO, BoundaryKind.PARTIAL_FROM: Scope.FROM}
 
 
-def _reach(segment: Segment) -> tuple[int, int]:
-    """First and last position of what the summary is to tell. What an earlier one hides behind it is not its own."""
-    first = segment.cut if segment.kind is BoundaryKind.PARTIAL_FROM else 0
-    return first, segment.cut - 1 if segment.kind is BoundaryKind.PARTIAL_UP_TO else segment.covers_to
-
-
 def _touched(*, situation: Situation, segment: Segment, history: Sequence[Message]) -> Sequence[Message]:
     """Where files and the plan are looked for: a bounded part of the past, where it is told apart from the whole."""
     if situation.on_files is None:
         return history
-    first, last = _reach(segment)
+    first, last = reach(segment)
     known = {message.position for message in segment.compacted}
     older = (m for m in situation.on_files(last) if m.position not in known and m.position >= first)
     return sorted([*older, *segment.compacted], key=lambda message: message.position)
@@ -264,6 +248,6 @@ def _why(*, segment: Segment, attachments: int, result: SummaryResult) -> str:
     waiting = "; an older round that waits for an answer kept too" if segment.preserved_messages else ""
     note = f"; {result.note}" if result.note else ""
     return (
-        f"{len(segment.compacted)} messages up to position {_reach(segment)[1]} replaced by a summary "
+        f"{len(segment.compacted)} messages up to position {reach(segment)[1]} replaced by a summary "
         f"({result.summarizer}); {tail}{waiting}; {attachments} attachments{note}"
     )

@@ -44,8 +44,9 @@ class SummaryRequest:
     `earlier_summary`: that of the boundary at the view's head, "" where there is none. `budget_tokens`: most that the
     text may take. `instructions`: of whoever asks; `hook_instructions`: of the team's hooks. `conversation`: None where
     no model is to be called. `kept_before`: what stays verbatim in front of the summary (S7, from); `scope`: which part
-    is compacted. `facts`: what must survive, in words of the originals, that `earlier_summary` lacks. `generation`: of
-    `earlier_summary`, 0 where there is none.
+    is compacted. `facts`: what must survive, in words of the originals, that `earlier_summary` lacks, in lines;
+    `covered_facts`: of all that this summary is to stand for, as its boundary will carry them (facts.py). `generation`:
+    of `earlier_summary`, 0 where there is none.
     """
 
     history: Sequence[Message]
@@ -61,6 +62,7 @@ class SummaryRequest:
     kept_before: Sequence[Message] = ()
     scope: Scope = Scope.WHOLE
     facts: Sequence[str] = ()
+    covered_facts: Mapping[str, Any] = field(default_factory=dict)
     generation: int = 0
 
 

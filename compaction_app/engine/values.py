@@ -13,7 +13,7 @@ from compaction_app.engine.outcome import CompactionRefused, FailureReason
 from compaction_app.engine.ports import Conversation, Progress, Summarizer
 from sessions_app.catalog import TokenizerFamily
 from sessions_app.policy import Policy
-from sessions_app.transcript.boundary import BoundaryDraft
+from sessions_app.transcript.boundary import Boundary, BoundaryDraft
 from sessions_app.transcript.clearing import CompactableResult, as_billed, compactable_results
 from sessions_app.transcript.messages import Message
 from sessions_app.transcript.view import ContextView, clear
@@ -81,6 +81,7 @@ class Situation:
 
     `originals(up_to)`: the stored messages of the live path at positions 1..up_to, oldest first, so that a summary can
     be made from the history itself. `on_files(up_to)`: of these, the newest calls on files with their results.
+    `facts_of(boundaries)`: what each of them carries (facts.py), None for one that carries nothing; None: nobody knows.
     `summarizer`: None where no link may call a model; `last_resort`: who writes where that one's provider has failed,
     None where nobody does, and `refused`: how it has failed. `conversation`: as its client sends it. `pre_compact()`:
     asks the team's hooks before a summary is written, and gives what they want it to mind; raises CompactionRefused.
@@ -109,6 +110,7 @@ class Situation:
     conversation: Conversation | None = None
     client_state: StateValue | None = None
     on_files: Callable[[int], Sequence[Message]] | None = None
+    facts_of: Callable[[Sequence[Boundary]], Sequence[Mapping[str, Any] | None]] | None = None
     pre_compact: Callable[[], str] | None = None
     last_assistant_at: datetime | None = None
     instructions: str = ""

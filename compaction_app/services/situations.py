@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from typing import Any
 
 from django.conf import settings
 from django.utils import timezone
@@ -22,9 +23,10 @@ from compaction_app.services.calls import RunCalls
 from compaction_app.services.claims import Claim
 from sessions_app import selectors as transcripts
 from sessions_app.catalog import api_name, tokenizer_family
-from sessions_app.models import Session
+from sessions_app.models import CompactBoundary, Session
 from sessions_app.policy import Policy
 from sessions_app.services.accounting import sendable_overhead
+from sessions_app.transcript.boundary import Boundary
 from sessions_app.transcript.messages import Message
 from sessions_app.transcript.view import ContextView
 from sessions_app.transcript.window import window_of
@@ -97,6 +99,7 @@ def situation_as_found(*, session: Session, view: ContextView, policy: Policy, t
         on_files=lambda up_to: transcripts.touched_files(
             session=session, up_to=up_to, most_calls=policy.attached_calls_read
         ),
+        facts_of=_facts_of(session=session),
         client_state=selectors.state_value(session=session),
         conversation=conversation_of(session=session, view=view, policy=policy),
         memory=selectors.memory_value(session=session),
@@ -129,6 +132,19 @@ def originals_of(*, session: Session, policy: Policy, last_position: int) -> Cal
         )
 
     return lambda up_to: [message for message in past() if message.position <= up_to]
+
+
+def _facts_of(*, session: Session) -> Callable[[Sequence[Boundary]], Sequence[Mapping[str, Any] | None]]:
+    """Reads the one column that nobody else wants, of a few rows and once: appends and views are spared it."""
+    known: dict[int, Mapping[str, Any] | None] = {}
+
+    def facts_of(boundaries: Sequence[Boundary]) -> list[Mapping[str, Any] | None]:
+        if wanted := [one.sequence for one in boundaries if one.sequence not in known]:
+            rows = CompactBoundary.objects.filter(session=session, pk__in=wanted).values_list("pk", "facts")
+            known.update(rows)
+        return [known.get(one.sequence) for one in boundaries]
+
+    return facts_of
 
 
 def conversation_of(*, session: Session, view: ContextView, policy: Policy) -> Conversation:
