@@ -9,7 +9,9 @@ from compaction_app.engine.chain import Trail, run_chain
 from compaction_app.engine.model_summary.calls import Way
 from compaction_app.engine.model_summary.cost import Cost, cost_of
 from compaction_app.engine.model_summary.ptl_retry import preflight
-from compaction_app.engine.model_summary.requests import ANALYSIS_FACTOR, build, first_material
+from compaction_app.engine.model_summary.rebuild import NoRebuild, Plan, is_due, plan_of, with_records
+from compaction_app.engine.model_summary.requests import ANALYSIS_FACTOR, Built, Material, build, first_material
+from compaction_app.engine.model_summary.summarizer import ways
 from compaction_app.engine.outcome import CompactionRefused, FailureReason
 from compaction_app.engine.plan import plan_for
 from compaction_app.engine.ports import Progress, SummaryRequest, SummaryResult
@@ -53,21 +55,43 @@ class Foreteller:
         if conversation is None or not name:
             detail = "no model is known that could write: set COMPACTION_MODEL, or give the session a model"
             raise CompactionRefused(reason=FailureReason.API_ERROR, detail=detail)
-        shares = request.policy.cache_prefix and name == conversation.model
-        way = Way.CACHED_PREFIX if shares else Way.STANDALONE
+        why = ""
+        if is_due(request=request):
+            try:
+                return self._made_anew(
+                    plan_of(request=request, conversation=conversation, model=name, limits=self.limits), request
+                )
+            except NoRebuild as nothing:
+                why = f"not made anew from originals: {nothing}"
+        way = ways(request=request, conversation=conversation, name=name)[0]
         material = first_material(request=request, conversation=conversation, way=way, model=name, limits=self.limits)
         built = build(material=material)
         if shorter := preflight(material=material, built=built):
             built = shorter.built
-        output = min(ANALYSIS_FACTOR * request.budget_tokens, built.request.max_tokens)
-        warm = shares and conversation.is_warm and material.is_whole
+        self._expect(material, built, warm=way is Way.CACHED_PREFIX and conversation.is_warm and material.is_whole)
+        return SummaryResult(text=_of_size(request), summarizer=self.name, model=name, note=why)
+
+    def _made_anew(self, plan: Plan, request: SummaryRequest) -> SummaryResult:
+        for read in plan.reads:
+            self._expect(read, build(material=read))
+        if plan.merging:
+            records = [_of_size(read.request) for read in plan.reads]
+            merging = with_records(merging=plan.merging, records=records)
+            self._expect(merging, build(material=merging))
+        model = plan.reads[0].model
+        return SummaryResult(
+            text=_of_size(request), summarizer=self.name, model=model, from_originals=True, note=plan.told
+        )
+
+    def _expect(self, material: Material, built: Built, *, warm: bool = False) -> None:
+        asked, model = material.request, material.model
+        output = min(ANALYSIS_FACTOR * asked.budget_tokens, built.request.max_tokens)
         kind = "cache_read_input_tokens" if warm else "input_tokens"
         usage = {"input_tokens": 0, kind: built.tokens, "output_tokens": output}
-        cost = cost_of(usage=usage, model=name, policy=request.policy)
+        cost = cost_of(usage=usage, model=model, policy=asked.policy)
         self.calls.append(
-            ExpectedCall(model=name, way=way, request_tokens=built.tokens, output_tokens=output, cost=cost)
+            ExpectedCall(model=model, way=material.way, request_tokens=built.tokens, output_tokens=output, cost=cost)
         )
-        return SummaryResult(text=_of_size(request), summarizer=self.name, model=name)
 
 
 def _of_size(request: SummaryRequest) -> str:

@@ -12,12 +12,14 @@ from datetime import datetime
 from typing import Any
 
 from compaction_app.engine.command import Scope
+from compaction_app.engine.model_summary.asking import FIRST, STAGE, TICK_SECONDS, WINDOW_EXCEEDED
 from compaction_app.engine.model_summary.calls import OK, STOPPED, CallRecord, Way
 from compaction_app.engine.model_summary.cost import cost_of, total_usage
 from compaction_app.engine.model_summary.native_request import MOST_INSTRUCTIONS, native_request, wanted_output
 from compaction_app.engine.model_summary.problems import ADVICE, TRANSIENT
+from compaction_app.engine.model_summary.rebuild import is_due
 from compaction_app.engine.model_summary.requests import Built
-from compaction_app.engine.model_summary.summarizer import FIRST, STAGE, TICK_SECONDS, WINDOW_EXCEEDED, ModelSummarizer
+from compaction_app.engine.model_summary.summarizer import ModelSummarizer
 from compaction_app.engine.outcome import CompactionRefused, FailureReason
 from compaction_app.engine.ports import (
     Completion,
@@ -106,7 +108,7 @@ def hindrance(*, request: SummaryRequest, conversation: Conversation | None, ove
         return "no model is known"
     if override_model and override_model != conversation.model:
         return f"COMPACTION_MODEL names another model than the session's ({conversation.model})"
-    if request.generation >= request.policy.rebuild_generations:
+    if is_due(request=request):
         return f"{request.generation} summaries lie between the originals and the next, so that one is made from them"
     return ""
 

@@ -38,7 +38,7 @@ def preflight(*, material: Material, built: Built) -> Shortened | None:
     What can't be cut any more goes as it is: the provider decides.
     """
     found: Shortened | None = None
-    while over := _too_much(material, built):
+    while over := too_much(material=material, built=built):
         shorter = shorten(material=material, built=built, overflow=over, retry=0)
         if shorter is None:
             break
@@ -46,7 +46,8 @@ def preflight(*, material: Material, built: Built) -> Shortened | None:
     return found
 
 
-def _too_much(material: Material, built: Built) -> Overflow | None:
+def too_much(*, material: Material, built: Built) -> Overflow | None:
+    """How the estimates tell that a request can't fit; None where it can."""
     if built.size_bytes > material.request.policy.request_bytes:
         return Overflow(kind=OverflowKind.BYTES)
     room = material.limits.context_window - built.request.max_tokens

@@ -9,7 +9,7 @@ from typing import Any
 
 from compaction_app.engine.command import Scope
 from compaction_app.engine.model_summary.calls import Way
-from compaction_app.engine.model_summary.prompt import SYSTEM, instruction, tagged
+from compaction_app.engine.model_summary.prompt import SYSTEM, instruction, part_record, tagged
 from compaction_app.engine.model_summary.rendering import (
     MEDIA,
     as_text,
@@ -38,7 +38,8 @@ class Material:
     """What a request is built from: the messages that it still shows, and what had to go.
 
     `marker`: what stands for the dropped ones, "" while nothing was dropped. `without_media`: images and documents are
-    markers. `max_tokens`: longest output.
+    markers. `max_tokens`: longest output. `part`: where a conversation is read in parts, which of how many it is;
+    `records`: those of all the parts, of which one is to be made.
     """
 
     request: SummaryRequest
@@ -51,6 +52,8 @@ class Material:
     dropped: tuple[Message, ...] = ()
     marker: str = ""
     without_media: bool = False
+    part: tuple[int, int] | None = None
+    records: tuple[str, ...] = ()
 
     @property
     def is_whole(self) -> bool:
@@ -278,8 +281,13 @@ def _alone(material: Material) -> Built:
     parts = [
         tagged("earlier_record", asked.earlier_summary) if asked.earlier_summary else "",
         f"<transcript>\n{material.marker + chr(10) if material.marker else ''}{text}\n</transcript>",
-        instruction(request=asked, alone=True),
+        instruction(request=asked, alone=True, part=material.part),
     ]
+    if material.records:
+        parts = [
+            *(part_record(number=number, text=one) for number, one in enumerate(material.records, start=1)),
+            instruction(request=asked, alone=True, records=len(material.records)),
+        ]
     content = [{"type": "text", "text": part} for part in parts if part]
     request = ModelRequest(
         model=material.model,
