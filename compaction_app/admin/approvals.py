@@ -9,6 +9,8 @@ from django.http import HttpRequest
 from django.utils import timezone
 
 from compaction_app import actions, selectors
+from compaction_app.admin import cells
+from compaction_app.admin.findings import findings_of
 from compaction_app.admin.rendering.summary import summary_sections
 from compaction_app.admin.rendering.text import Fold, fold, one_line, pretty_json
 from compaction_app.models import CompactionCandidate, CompactionRun, RunStatus
@@ -30,11 +32,12 @@ def candidate_of(run: CompactionRun) -> dict[str, Any] | None:
         "sections": summary_sections(candidate.summary),
         "text": candidate.summary,
         "signed": bool(candidate.draft.get("summary_blocks")),
-        "tokens_before": candidate.tokens_before,
-        "tokens_after": candidate.tokens_after,
+        "change": cells.token_change(candidate.tokens_before, candidate.tokens_after),
+        "most_reason": MOST_REASON,
         "edited": _edited(candidate),
         "decided": _decided(candidate),
         "reason": one_line(candidate.reason, limit=MOST_REASON),
+        "findings": findings_of(audit=candidate.audit, session_id=run.session_id),
         "audit": _audit(candidate),
     }
 

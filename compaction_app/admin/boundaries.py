@@ -22,7 +22,7 @@ from compaction_app.admin.history import is_imported
 from compaction_app.admin.model_calls import cost_told, used_of
 from compaction_app.admin.rendering.summary import summary_sections
 from compaction_app.admin.rendering.text import Fold, fold, one_line, pretty_json, visible
-from compaction_app.admin.undo import parts_of, undo
+from compaction_app.admin.undo import change_of, undo
 from compaction_app.engine.cleanup import Scope
 from compaction_app.models import CompactionRun
 from sessions_app.models import Attachment, CompactBoundary
@@ -75,7 +75,7 @@ class CompactBoundaryAdmin(ReadOnlyModelAdmin):
             "session": boundary.session,
             "name": cells.session_name(boundary.session),
             "boundary_url": cells.boundary_url(boundary.pk),
-            "parts": parts_of(boundary),
+            "change": change_of(boundary),
         }
         return TemplateResponse(request, "compaction_app/admin/undo.html", context)
 
@@ -169,4 +169,7 @@ def _cleanup(stored: Any) -> list[dict[str, Any]]:
 
 def _attachment(row: Attachment) -> dict[str, Any]:
     payload: Fold | None = fold(pretty_json(row.payload)) if row.payload else None
-    return {"kind": row.kind, "tokens": row.tokens, "text": fold(row.text), "payload": payload}
+    told = row.payload if isinstance(row.payload, Mapping) else {}
+    name = one_line(str(told.get("path") or told.get("name") or ""), limit=NAME_CHARS)
+    kind = row.kind.replace("_", " ")
+    return {"kind": kind, "name": name, "tokens": row.tokens, "text": fold(row.text), "payload": payload}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from urllib.parse import urlencode
 
 from django.urls import reverse
 from django.utils import timezone
@@ -20,6 +21,7 @@ from sessions_app.transcript.boundary import BoundaryKind
 STATUS_LABELS = {
     RunStatus.QUEUED: "info",
     RunStatus.RUNNING: "info",
+    RunStatus.AWAITING_APPROVAL: "warning",
     RunStatus.SUCCEEDED: "success",
     RunStatus.FAILED: "danger",
     RunStatus.CANCELLED: "warning",
@@ -52,6 +54,11 @@ def page_start(position: int) -> int:
 def place_url(*, session_id: int, position: int) -> str:
     """The place of a message in its session's history."""
     return f"{session_url(session_id)}?after={page_start(position)}#m{position}"
+
+
+def jump_url(*, session_id: int, uuid: str) -> str:
+    """The place of the message with this uuid; it is looked up when somebody goes there."""
+    return f"{reverse('admin:sessions_app_session_jump', args=[session_id])}?{urlencode({'to': uuid})}"
 
 
 def boundary_place(boundary: CompactBoundary) -> int:
@@ -132,7 +139,7 @@ def context_cell(gauge: Gauge) -> SafeString:
 
 
 def status_badge(status: str, run_id: int | None = None) -> SafeString:
-    kind = STATUS_LABELS.get(RunStatus(status), "info")
+    kind, words = STATUS_LABELS.get(RunStatus(status), "info"), status.replace("_", " ")
     if run_id is None:
-        return format_html('<span class="ca-badge ca-badge-{}">{}</span>', kind, status)
-    return format_html('<a class="ca-badge ca-badge-{}" href="{}">{}</a>', kind, run_url(run_id), status)
+        return format_html('<span class="ca-badge ca-badge-{}">{}</span>', kind, words)
+    return format_html('<a class="ca-badge ca-badge-{}" href="{}">{}</a>', kind, run_url(run_id), words)

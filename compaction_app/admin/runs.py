@@ -20,8 +20,10 @@ from compaction_app.admin.filters import TeamFilter
 from compaction_app.admin.model_calls import call_row, cost_told, used_of
 from compaction_app.admin.rendering.text import fold, one_line, pretty_json, visible
 from compaction_app.admin.run_story import story_of
+from compaction_app.engine.command import Scope
 from compaction_app.models import CompactionRun, RunStep
 
+PARTS = {Scope.UP_TO: "what is before a message", Scope.FROM: "a message and what follows"}
 NAME_CHARS = 200  # of a model's or a response's name on a page
 
 
@@ -103,6 +105,7 @@ class CompactionRunAdmin(ReadOnlyModelAdmin):
             "duration": cells.duration_text(obj.duration),
             "detail": fold(obj.detail) if obj.detail else None,
             "instructions": visible(obj.instructions),
+            "part": _part(obj),
             "story": story_of(run=obj, steps=steps, calls=calls),
             "steps": [_step(step) for step in steps],
             "calls": [call_row(call) for call in calls],
@@ -117,6 +120,21 @@ class CompactionRunAdmin(ReadOnlyModelAdmin):
             "boundary_url": cells.boundary_url(obj.boundary_id) if obj.boundary_id else "",
             "session_url": cells.session_url(obj.session_id),
         }
+
+
+def _part(run: CompactionRun) -> dict[str, Any] | None:
+    """Which part was asked for, and where it was cut; None for a run of the whole."""
+    if run.scope == Scope.WHOLE:
+        return None
+    asked, cut = visible(run.scope_uuid), visible(run.cut_uuid)
+    return {
+        "words": PARTS[Scope(run.scope)],
+        "asked": asked,
+        "asked_url": cells.jump_url(session_id=run.session_id, uuid=run.scope_uuid),
+        "cut": cut,
+        "cut_url": cells.jump_url(session_id=run.session_id, uuid=run.cut_uuid),
+        "moved": bool(cut) and cut != asked,
+    }
 
 
 def _step(step: RunStep) -> dict[str, Any]:

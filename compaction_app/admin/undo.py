@@ -10,40 +10,65 @@ from django.http import HttpRequest
 from django.utils import timezone
 
 from compaction_app import actions, selectors
+from compaction_app.admin import cells
+from compaction_app.admin.rendering.calls import headline
 from compaction_app.admin.rendering.text import one_line
 from sessions_app.models import CompactBoundary
-from sessions_app.transcript.messages import text_of
-from sessions_app.transcript.view import ViewItem
+from sessions_app.transcript.messages import content_blocks, text_of, tool_results, tool_uses
+from sessions_app.transcript.view import REFERENCE_OPENING, SUMMARY_OPENING, ViewItem
 
 MOST_ITEMS, TEXT_CHARS = 50, 160  # of each part of the page
 
 
-def parts_of(boundary: CompactBoundary) -> list[dict[str, Any]]:
-    """What the boundary put in, and what it put that in the place of."""
+def change_of(boundary: CompactBoundary) -> dict[str, Any]:
+    """What reverting the boundary, or restoring a reverted one, takes away and brings back."""
     found = selectors.boundary_diff(boundary=boundary)
-    return [
-        _part("What stands there with it", found.came, found.tokens_came),
-        _part("What it hides", found.went, found.tokens_went),
-    ]
+    brings_back = boundary.reverted_at is not None
+    inserted = _part(
+        "Comes back" if brings_back else "Goes", "what it puts in", found.came, found.tokens_came, boundary
+    )
+    hidden = _part("Goes" if brings_back else "Comes back", "what it hides", found.went, found.tokens_went, boundary)
+    freed = found.tokens_before - found.tokens_after
+    return {"parts": [inserted, hidden], "tokens": abs(freed), "grows": (freed > 0) != brings_back}
 
 
-def _part(title: str, items: Sequence[ViewItem], tokens: int) -> dict[str, Any]:
+def _part(title: str, what: str, items: Sequence[ViewItem], tokens: int, boundary: CompactBoundary) -> dict[str, Any]:
     rows = [
         {
             "place": f"#{item.position}" if item.position else "",
+            "url": cells.place_url(session_id=boundary.session_id, position=item.position) if item.position else "",
             "role": item.role.value,
             "tokens": item.tokens,
-            "begins": one_line(text_of(item.content), limit=TEXT_CHARS),
+            "begins": one_line(_words(item), limit=TEXT_CHARS),
         }
         for item in items[:MOST_ITEMS]
     ]
     return {
         "title": title,
+        "what": what,
         "count": len(items),
         "tokens": tokens,
         "rows": rows,
         "more": max(len(items) - MOST_ITEMS, 0),
     }
+
+
+def _words(item: ViewItem) -> str:
+    """What an item is told by: its text, without what all such texts open with, or the kind of its first block."""
+    text = text_of(item.content)
+    if not item.position and text.startswith(SUMMARY_OPENING):
+        return f"Summary: {one_line(text.removeprefix(SUMMARY_OPENING), limit=TEXT_CHARS)}"
+    if not item.position and text.startswith(REFERENCE_OPENING):
+        return text.removeprefix(REFERENCE_OPENING)
+    if text.strip():
+        return text
+    calls = [f"calls {block.get('name')}: {headline(block.get('input'))}" for block in tool_uses(item.content)]
+    if calls:
+        return calls[0]
+    if any(True for _ in tool_results(item.content)):
+        return "a tool's result"
+    kinds = [str(block.get("type")).replace("_", " ") for block in content_blocks(item.content)]
+    return kinds[0] if kinds else ""
 
 
 def undo(request: HttpRequest, boundary: CompactBoundary) -> int:

@@ -11,6 +11,7 @@ import pytest
 from django.contrib.auth import get_user_model
 
 from compaction_app import actions
+from compaction_app.models import CompactionCandidate, CompactionRun
 from sessions_app.models import Membership, Session
 from tests.admin.conftest import clear_results, history
 from tests.admin.test_automatic import decide
@@ -60,6 +61,19 @@ def session(db: None) -> Session:
     run = actions.compact_now(session=session, wanted=actions.Wanted(), now=NOW, listener=lambda stage, part: None)
     assert run.boundary is not None, run.detail
     return session
+
+
+def candidate_run(**wanted: Any) -> CompactionRun:
+    """A run that waits for approval."""
+    session = make_session(title="To approve", policy_overrides={"approve_compactions": True})
+    append(session, *turns(20), user("z" * 3_000), assistant("done"))
+    session = Session.objects.select_related("team").get(pk=session.pk)
+    run = actions.compact_now(
+        session=session, wanted=actions.Wanted(**wanted), now=NOW, listener=lambda stage, part: None
+    )
+    found = {"unknown_count": 1, "names": 1, "unknown_names": ["n" * 300]}
+    CompactionCandidate.objects.filter(run=run).update(audit=found)
+    return run
 
 
 class Watched:
@@ -122,6 +136,9 @@ class TestInTheBrowser:
         make_call(run, said="word " * 500 + "x" * 3_000, outcome="no_summary", detail="d" * 300, dropped_groups=3)
         cleanup = {"cleared": [{"cache": "c" * 60, "why": "w" * 300}], "kept": [{"cache": "k", "why": "w " * 99}]}
         type(boundary).objects.filter(pk=boundary.pk).update(model="m" * 100, response_id="r" * 100, cleanup=cleanup)
+        words = f"# {'h' * 300}\n{'w' * 3_000}\n\n| a | b |\n|---|---|\n| {'c' * 300} | d |\n\n```\n{'f' * 300}\n```"
+        actions.put_memory(session=session, content=words, covers="", now=NOW)
+        waiting = candidate_run(instructions="i" * 300)
         decision = decide(session, why="y" * 300, applied=[{"link": "time_based", "ran": False, "why": "z" * 300}])
         for path in (
             history(session),
@@ -129,6 +146,9 @@ class TestInTheBrowser:
             history(session, "?prompts=1"),
             "/admin/sessions_app/session/",
             f"/admin/sessions_app/compactboundary/{boundary.pk}/change/",
+            f"/admin/sessions_app/compactboundary/{boundary.pk}/undo/",
+            f"/admin/sessions_app/session/{session.pk}/memory/",
+            f"/admin/compaction_app/compactionrun/{waiting.pk}/change/",
             f"/admin/compaction_app/compactionrun/{run.pk}/change/",
             f"/admin/sessions_app/session/{session.pk}/policy/",
             f"/admin/sessions_app/team/{session.team_id}/change/",
@@ -229,6 +249,18 @@ class TestInTheBrowser:
         tab.open(f"/admin/sessions_app/team/{session.team_id}/change/")
         box = tab.page.locator("#memberships-group .simplebar-content-wrapper")
         assert box.evaluate("box => box.scrollWidth - box.clientWidth") == 0
+
+    def test_return_in_the_reason_rejects(self, watched: Any, db: None) -> None:
+        run = candidate_run()
+        tab = watched()
+        tab.open(f"/admin/compaction_app/compactionrun/{run.pk}/change/")
+        reason = tab.page.get_by_label("Reason for rejecting it")
+        reason.fill("rules are missing")
+        reason.press("Enter")
+        tab.page.get_by_text("Rejected: nothing of it was stored.").wait_for()
+        run.refresh_from_db()
+        assert (run.status, run.candidate.reason) == ("cancelled", "rules are missing")
+        assert tab.troubles == []
 
     def test_a_run_that_waits_refreshes_itself(self, watched: Any, session: Session) -> None:
         append(session, user("something new"))

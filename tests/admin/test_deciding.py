@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from compaction_app import actions
 from compaction_app.models import CompactionRun, RunStatus
 from sessions_app.models import CompactBoundary, Session
-from tests.admin.conftest import World
-from tests.factories import append, make_session, turns
+from tests.admin.conftest import World, history
+from tests.factories import NOW, append, make_session, turns
 
 RUNS = "/admin/compaction_app/compactionrun/"
 BOUNDARIES = "/admin/sessions_app/compactboundary/"
@@ -38,6 +41,39 @@ class TestCandidate:
         assert "Waits for approval" in shown
         assert "## 1. Primary Request and Intent" in shown
         assert 'data-active="no"' in shown, "nothing that is typed may be refreshed away"
+
+    def test_what_was_found_is_told_in_words(self, world: World, waiting: CompactionRun) -> None:
+        candidate = waiting.candidate
+        found = {
+            "missing_sections": [],
+            "names": 9,
+            "unknown_count": 1,
+            "unknown_names": ["<b>src/nowhere.py"],
+            "user_messages": 4,
+            "unquoted_count": 1,
+            "unquoted": [{"uuid": "u1", "position": 5, "begins": "please do step 1"}],
+            "whole": False,
+        }
+        type(candidate).objects.filter(pk=candidate.pk).update(audit=found)
+        shown = world.page("vic", f"{RUNS}{waiting.pk}/change/")
+        assert "No section is missing." in shown
+        assert "Names that the history does not hold: 1 of 9, as far as it was read" in shown
+        assert "&lt;b&gt;src/nowhere.py" in shown
+        assert "Prompts that are not in it word for word: 1 of 4" in shown
+        assert "#5 please do step 1</a>" in shown
+        assert "No fact is lost" not in shown, "it was not looked for"
+
+    @pytest.mark.parametrize("found", [None, {}, [], {"unknown_count": 2, "unknown_names": None, "unquoted": 3}])
+    def test_an_audit_of_any_shape_is_no_error(self, world: World, waiting: CompactionRun, found: Any) -> None:
+        type(waiting.candidate).objects.filter(run=waiting).update(audit=found or {})
+        assert "Waits for approval" in world.page("vic", f"{RUNS}{waiting.pk}/change/")
+
+    def test_what_rejects_is_no_part_of_what_accepts(self, world: World, waiting: CompactionRun) -> None:
+        """Return in a field presses the first button of its form."""
+        forms = world.page("mia", f"{RUNS}{waiting.pk}/change/").split("<form")
+        [with_reason] = [form.partition("</form>")[0] for form in forms if 'name="reason"' in form]
+        assert 'value="reject"' in with_reason
+        assert 'value="accept"' not in with_reason
 
     def test_accepted(self, world: World, waiting: CompactionRun) -> None:
         _, page = self.decide(world, waiting, do="accept")
@@ -87,12 +123,19 @@ class TestUndo:
         shown = world.page("mia", self.path(world.boundary))
         assert "Revert this boundary?" in shown
         assert "please do step 0" in shown
+        assert "calls Read: /srv/app/file_0.py" in shown
+        assert "Summary: ## 1. Primary Request and Intent" in shown
+        assert "Comes back: what it hides" in shown
+        assert "tokens</b> larger" in shown
         world.boundary.refresh_from_db()
         assert world.boundary.reverted_at is None
 
     def test_reverted_and_restored(self, world: World) -> None:
         _, page = post(world, "mia", self.path(world.boundary))
         assert "Reverted" in page
+        shown = world.page("mia", self.path(world.boundary))
+        assert "Comes back: what it puts in" in shown
+        assert "tokens</b> smaller" in shown
         world.boundary.refresh_from_db()
         assert world.boundary.reverted_by is not None
         _, page = post(world, "mia", self.path(world.boundary))
@@ -110,3 +153,41 @@ class TestUndo:
         assert post(world, "vic", self.path(world.boundary))[0] == 403
         assert post(world, "charlie", self.path(world.boundary))[0] == 404
         assert "Revert …" not in world.page("vic", f"{BOUNDARIES}{world.boundary.pk}/change/")
+
+
+class TestAPart:
+    @pytest.fixture
+    def part(self, world: World) -> CompactionRun:
+        session = make_session(world.team, title="A part")
+        append(session, *turns(40))
+        wanted = actions.Wanted.from_command("up_to:t25 mind the names")
+        session = Session.objects.select_related("team").get(pk=session.pk)
+        return actions.compact_now(session=session, wanted=wanted, now=NOW, listener=lambda stage, fraction: None)
+
+    def test_the_run_tells_where_it_was_asked_for_and_where_it_was_cut(self, world: World, part: CompactionRun) -> None:
+        shown = world.page("vic", f"{RUNS}{part.pk}/change/")
+        assert "what is before a message" in shown
+        assert "/jump/?to=t25" in shown
+        assert "/jump/?to=a25" in shown
+        assert "(moved: " in shown
+
+    def test_a_cut_where_it_was_asked_for(self, world: World, part: CompactionRun) -> None:
+        CompactionRun.objects.filter(pk=part.pk).update(cut_uuid="t25")
+        shown = world.page("vic", f"{RUNS}{part.pk}/change/")
+        assert "just there" in shown
+        assert "(moved: " not in shown
+
+    def test_a_run_of_the_whole_says_nothing_of_it(self, world: World) -> None:
+        assert "Asked for at" not in world.page("vic", f"{RUNS}{world.run.pk}/change/")
+
+    def test_the_form_says_how(self, world: World) -> None:
+        shown = world.page("mia", history(world.session))
+        assert "<code>up_to:UUID</code>" in shown
+        assert 'aria-describedby="instructions-help"' in shown
+
+
+def test_a_restored_file_is_told_by_its_path(world: World) -> None:
+    row = world.boundary.attachments.filter(kind="file").first()
+    assert row is not None
+    shown = world.page("vic", f"{BOUNDARIES}{world.boundary.pk}/change/")
+    assert f'file <code class="ca-break">{row.payload["path"]}</code>' in shown

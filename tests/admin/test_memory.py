@@ -151,11 +151,11 @@ class TestWhyItIsPassedOver:
 class TestExtraction:
     def test_how_much_is_missing(self, world: World, fresh: Session) -> None:
         page = world.page("vic", path(fresh))
-        assert "First written after" in page
+        assert "Grown so far" in page
         assert f"{fresh.appended_tokens:,} of 10,000 tokens" in page
         CompactionState.objects.create(session=fresh, memory_at_tokens=100, memory_at_calls=3)
         page = world.page("vic", path(fresh))
-        assert "Written again after" in page
+        assert "Grown since" in page
         assert f"{fresh.appended_tokens - 100:,} of 5,000 tokens, 2 of 3 tool calls" in page
 
     def test_a_failure_is_told_until_it_works(self, world: World, fresh: Session) -> None:
@@ -184,7 +184,7 @@ class TestExtraction:
         Session.objects.filter(pk=fresh.pk).update(policy_overrides=figures)
         page = world.page("vic", path(fresh))
         assert f"None is extracted: {why}" in page
-        assert "First written after" not in page
+        assert "Grown so far" not in page
 
     def test_a_clients_own_is_left_alone(self, world: World, fresh: Session) -> None:
         give(fresh, "# Task\nMend it.")
