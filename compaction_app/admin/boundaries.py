@@ -22,7 +22,7 @@ from compaction_app.admin.history import is_imported
 from compaction_app.admin.model_calls import cost_told, used_of
 from compaction_app.admin.rendering.summary import summary_sections
 from compaction_app.admin.rendering.text import Fold, fold, one_line, pretty_json, visible
-from compaction_app.admin.undo import change_of, undo
+from compaction_app.admin.undo import change_of, newer_url, undo
 from compaction_app.engine.cleanup import Scope
 from compaction_app.models import CompactionRun
 from sessions_app.models import Attachment, CompactBoundary
@@ -76,6 +76,7 @@ class CompactBoundaryAdmin(ReadOnlyModelAdmin):
             "name": cells.session_name(boundary.session),
             "boundary_url": cells.boundary_url(boundary.pk),
             "change": change_of(boundary),
+            "newer_url": newer_url(boundary),
         }
         return TemplateResponse(request, "compaction_app/admin/undo.html", context)
 

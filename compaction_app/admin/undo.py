@@ -13,6 +13,7 @@ from compaction_app import actions, selectors
 from compaction_app.admin import cells
 from compaction_app.admin.rendering.calls import headline
 from compaction_app.admin.rendering.text import one_line
+from sessions_app import selectors as transcripts
 from sessions_app.models import CompactBoundary
 from sessions_app.transcript.messages import content_blocks, text_of, tool_results, tool_uses
 from sessions_app.transcript.view import REFERENCE_OPENING, SUMMARY_OPENING, ViewItem
@@ -30,6 +31,12 @@ def change_of(boundary: CompactBoundary) -> dict[str, Any]:
     hidden = _part("Goes" if brings_back else "Comes back", "what it hides", found.went, found.tokens_went, boundary)
     freed = found.tokens_before - found.tokens_after
     return {"parts": [inserted, hidden], "tokens": abs(freed), "grows": (freed > 0) != brings_back}
+
+
+def newer_url(boundary: CompactBoundary) -> str:
+    """The page of a newer boundary that stands, which keeps this one from being reverted or restored; "" where none."""
+    head = transcripts.head_boundary(session=boundary.session)
+    return cells.boundary_url(head.pk) if head is not None and head.pk > boundary.pk else ""
 
 
 def _part(title: str, what: str, items: Sequence[ViewItem], tokens: int, boundary: CompactBoundary) -> dict[str, Any]:

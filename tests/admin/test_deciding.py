@@ -148,6 +148,10 @@ class TestUndo:
         world.compact(Session.objects.select_related("team").get(pk=world.session.pk))
         _, page = post(world, "mia", self.path(world.boundary))
         assert "Nothing was changed: Only the newest" in page
+        shown = world.page("mia", self.path(world.boundary))
+        newer = world.session.boundaries.latest("pk")
+        assert f'A <a class="ca-link" href="{BOUNDARIES}{newer.pk}/change/">newer boundary</a> stands' in shown
+        assert ">Revert</button>" not in shown
 
     def test_who_may(self, world: World) -> None:
         assert post(world, "vic", self.path(world.boundary))[0] == 403
