@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.core.management import call_command
+from django.core.management import call_command, get_commands, load_command_class
 from django.core.management.base import CommandError
 from django.utils import timezone
 
@@ -20,12 +20,28 @@ from tests.factories import NOW, append, make_session, make_team, turns
 from tests.transcript_lines import file_of, human, reply
 
 pytestmark = pytest.mark.django_db
+OURS = ("compaction_app", "sessions_app")
 
 
 def run(*args: str, **options: Any) -> tuple[str, str]:
     out, err = StringIO(), StringIO()
     call_command(*args, stdout=out, stderr=err, **options)
     return out.getvalue(), err.getvalue()
+
+
+@pytest.mark.parametrize("name", sorted(name for name, app in get_commands().items() if app in OURS))
+def test_each_takes_words_and_options_in_any_order(name: str) -> None:
+    command = load_command_class(get_commands()[name], name)
+    parser = command.create_parser("manage.py", name)
+    words = [action for action in parser._get_positional_actions() if action.nargs != 0]
+    given = [word for action in words for word in (["x", "y"] if action.nargs in ("+", "*") else ["x"])]
+    mixed = [arg for word in given for arg in (word, "--no-color")]
+    found = parser.parse_args(mixed)
+    assert [word for action in words for word in _listed(getattr(found, action.dest))] == given
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 @pytest.fixture

@@ -65,6 +65,36 @@ def test_what_is_refused_is_one_line(session: Session, args: list[str], line: st
     assert not CompactionRun.objects.exists()
 
 
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["SESSION", "--up-to", "u20", "mind", "the SQL"],
+        ["SESSION", "mind", "--up-to", "u20", "the SQL"],
+        ["SESSION", "mind", "the SQL", "--up-to", "u20"],
+        ["--up-to", "u20", "SESSION", "mind the SQL"],
+        ["SESSION", "--up-to=u20", "--", "mind", "the SQL"],
+        ["SESSION", "-v", "2", "/compact up_to:u20", "mind", "--no-color", "the SQL"],
+    ],
+)
+def test_words_and_options_come_in_any_order(session: Session, args: list[str]) -> None:
+    run("compact", *(str(session.uuid) if arg == "SESSION" else arg for arg in args))
+    done = CompactionRun.objects.get(session=session)
+    assert (done.scope, done.cut_uuid, done.instructions) == ("up_to", "u20", "mind the SQL")
+
+
+@pytest.mark.parametrize(
+    ("args", "line"),
+    [
+        (["SESSION", "--dry-run", "mind", "--sql"], "unrecognized arguments: --sql"),
+        (["--dry-run"], "required: session$"),
+    ],
+)
+def test_what_is_no_option_is_named(session: Session, args: list[str], line: str) -> None:
+    with pytest.raises(CommandError, match=line):
+        run("compact", *(str(session.uuid) if arg == "SESSION" else arg for arg in args))
+    assert not CompactionRun.objects.exists()
+
+
 @pytest.mark.parametrize(("args", "kind"), [(["--up-to", "u20"], "partial_up_to"), (["from:u20"], "partial_from")])
 def test_a_part(session: Session, args: list[str], kind: str) -> None:
     run("compact", str(session.uuid), *args)
@@ -123,6 +153,11 @@ class TestDryRun:
         assert "dry run: " in out
         assert "cut: up_to a20, the nearest place" in out
         assert not CompactionRun.objects.exists()
+
+    def test_words_may_stand_behind_it(self, session: Session) -> None:
+        out, _ = run("compact", str(session.uuid), "--dry-run", "mind", "the sql")
+        assert "session_memory: instructions" in out
+        assert "dry run: " in out
 
     def test_what_would_be_refused_is_one_line(self, session: Session) -> None:
         with pytest.raises(CommandError, match="nothing would be done: unknown_uuid: "):

@@ -29,6 +29,7 @@ class Command(OneLineCommand):
         parser.add_argument(
             "instructions",
             nargs="*",
+            default=[],  # else argparse names them among what is required
             help='what the summary should pay attention to; also as it is typed elsewhere: "/compact keep the SQL"',
         )
         parser.add_argument("--dry-run", action="store_true", help="only tell what would be done")
