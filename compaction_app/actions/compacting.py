@@ -8,7 +8,7 @@ from typing import Any
 
 from compaction_app import tasks
 from compaction_app.actions import handing_out
-from compaction_app.engine.command import Scope, parse_command
+from compaction_app.engine.command import CompactCommand, Scope, parse_command, parse_typed
 from compaction_app.engine.decision import switched_off
 from compaction_app.engine.overflow import read_overflow
 from compaction_app.engine.values import Reported
@@ -48,7 +48,16 @@ class Wanted:
     @classmethod
     def from_command(cls, text: str, *, summarizer: str = "") -> Wanted:
         """What `/compact …` asks for. Raises CommandError."""
-        command = parse_command(text)
+        return cls._of(parse_command(text), summarizer=summarizer)
+
+    @classmethod
+    def from_typed(cls, text: str) -> Wanted:
+        """The same, typed where nothing but a compaction can be asked for: `/compact` may be left out. Raises
+        CommandError."""
+        return cls._of(parse_typed(text), summarizer="")
+
+    @classmethod
+    def _of(cls, command: CompactCommand, *, summarizer: str) -> Wanted:
         return cls(
             instructions=command.instructions, scope=command.scope, scope_uuid=command.uuid, summarizer=summarizer
         )
@@ -102,8 +111,9 @@ def check_wanted(*, session: Session, wanted: Wanted) -> None:
     if not session.last_position:
         raise NothingToCompact("The session has no messages.")
     head = selectors.head_boundary(session=session)
-    # What a partial compaction has kept may be of any size, so there may be something to do at once.
-    is_new = head is None or session.leaf_position > head.committed_at_position or BoundaryKind(head.kind).is_part
+    # What a part or a memory has kept may be of any size, so there may be something to do at once.
+    keeps_much = head is not None and BoundaryKind(head.kind).keeps_what_may_go
+    is_new = head is None or keeps_much or session.leaf_position > head.committed_at_position
     if wanted.scope is Scope.WHOLE and wanted.reported is None and not is_new:
         raise NothingToCompact("Nothing was added since the last compaction.")
 

@@ -264,7 +264,7 @@ class SessionAdmin(ReadOnlyModelAdmin):
         try:
             run = actions.request_compaction(
                 session=session,
-                wanted=actions.Wanted.from_command(instructions),
+                wanted=actions.Wanted.from_typed(instructions),
                 now=timezone.now(),
                 requested_by=request.user,
                 source=CompactionRun.Source.ADMIN,

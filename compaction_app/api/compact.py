@@ -79,8 +79,8 @@ class CompactRequest(StrictSerializer):
     command = PlainText(
         required=False,
         allow_null=True,
-        allow_blank=True,
-        help_text="All of it as a person would type it, in place of `instructions`: `/compact keep the SQL`.",
+        help_text="All of it as a person would type it, in place of `instructions`: `/compact keep the SQL`, or with "
+        "`up_to:UUID` or `from:UUID` as its second word. Begins with `/compact`.",
     )
     up_to = PlainText(
         required=False,

@@ -9,6 +9,9 @@ from enum import StrEnum
 WORD = "/compact"
 LONGEST_INSTRUCTIONS = 16_384  # characters
 LONGEST_UUID = 128  # characters; the column that holds a message's uuid
+QUOTED = "Where it is meant as a word of the instructions, put it in quotes."
+TWO_SCOPES = f"The command has two scopes: give one of up_to: and from:, once. {QUOTED}"
+LATE_SCOPE = f"A scope (up_to: or from:) comes first, before the instructions. {QUOTED}"
 _SCOPE = re.compile(r"(up_to|from):(.*)", re.IGNORECASE | re.DOTALL)
 
 
@@ -34,19 +37,30 @@ class CompactCommand:
 
 
 def parse_command(text: str) -> CompactCommand:
-    """`[/compact] [up_to:UUID | from:UUID] [instructions]`. Raises CommandError.
+    """`/compact [up_to:UUID | from:UUID] [instructions]`, as a client passes it on. Raises CommandError.
 
-    A scope is one only where it comes first: later on the same words are instructions, which are kept as they are
-    but for the space around them.
+    Whatever doesn't begin with the word `/compact` is refused, and so is a scope that is not its first word: a typo
+    must not cost a compaction of the whole. Instructions are kept as they are but for the space around them.
     """
-    if "\0" in text or not _is_unicode(text):
-        raise CommandError("The command holds characters that can not be stored.")
+    _check_storable(text)
     word, rest = _first(text)
     if word.lower() != WORD:
-        rest = text.strip()
-    scope, uuid, rest = _scope(rest)
-    if scope is not Scope.WHOLE and _SCOPE.fullmatch(_first(rest)[0]):
-        raise CommandError("The command has two scopes: give one of up_to: and from:, once.")
+        raise CommandError(f"A command begins with {WORD}; what a summary should mind alone is no command.")
+    return _read(rest)
+
+
+def parse_typed(text: str) -> CompactCommand:
+    """The same where nothing but a compaction can be asked for: its word may be left out. Raises CommandError."""
+    _check_storable(text)
+    word, rest = _first(text)
+    return _read(rest if word.lower() == WORD else text.strip())
+
+
+def _read(text: str) -> CompactCommand:
+    """What stands behind the word."""
+    scope, uuid, rest = _scope(text)
+    if any(_SCOPE.fullmatch(word) for word in rest.split()):
+        raise CommandError(TWO_SCOPES if uuid else LATE_SCOPE)
     if len(rest) > LONGEST_INSTRUCTIONS:
         raise CommandError(f"The instructions are longer than {LONGEST_INSTRUCTIONS:,} characters.")
     return CompactCommand(scope=scope, uuid=uuid, instructions=rest)
@@ -72,10 +86,14 @@ def _first(text: str) -> tuple[str, str]:
     return word, rest[0].strip() if rest else ""
 
 
-def _is_unicode(text: str) -> bool:
-    """Whether there are no lone surrogates: UTF-8 has none, and a terminal makes them of bytes that are not UTF-8."""
+def _check_storable(text: str) -> None:
+    """NUL can't be stored, nor can lone surrogates: UTF-8 has none, and a terminal makes them of bytes that are not
+    UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError:
-        return False
-    return True
+        storable = False
+    else:
+        storable = "\0" not in text
+    if not storable:
+        raise CommandError("The command holds characters that can not be stored.")

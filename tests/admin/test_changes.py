@@ -68,6 +68,12 @@ class TestCompactNow:
         assert "longer than 4,000" in answer.content.decode()
         assert CompactionRun.objects.count() == 1
 
+    def test_a_scope_that_comes_late_costs_no_compaction(self, world: World) -> None:
+        append(world.session, user("something new"))
+        answer = world.clients["root"].post(self.path(world), {"instructions": "keep up_to:u1"}, follow=True)
+        assert "Nothing was asked for: A scope (up_to: or from:) comes first" in answer.content.decode()
+        assert CompactionRun.objects.count() == 1
+
 
 class TestReadOnly:
     @pytest.mark.parametrize(

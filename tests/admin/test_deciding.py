@@ -164,7 +164,7 @@ class TestAPart:
     def part(self, world: World) -> CompactionRun:
         session = make_session(world.team, title="A part")
         append(session, *turns(40))
-        wanted = actions.Wanted.from_command("up_to:t25 mind the names")
+        wanted = actions.Wanted.from_command("/compact up_to:t25 mind the names")
         session = Session.objects.select_related("team").get(pk=session.pk)
         return actions.compact_now(session=session, wanted=wanted, now=NOW, listener=lambda stage, fraction: None)
 

@@ -159,10 +159,9 @@ class TestCommand:
         ("command", "instructions"),
         [
             ("/compact", ""),
-            ("", ""),
             ("/compact keep the SQL", "keep the SQL"),
             (" /Compact\nkeep\n the SQL ", "keep\n the SQL"),
-            ("keep the SQL up_to:here", "keep the SQL up_to:here"),
+            ("/compact keep the SQL 'up_to:here'", "keep the SQL 'up_to:here'"),
         ],
     )
     def test_it_works(self, api: Api, full: Session, idle_worker: list[Any], command: str, instructions: str) -> None:
@@ -185,11 +184,19 @@ class TestCommand:
         [
             ({"command": "/compact", "instructions": "x"}, ("invalid", "instructions")),
             ({"command": "/compact up_to:nobody keep the SQL"}, ("unknown_uuid", "command")),
-            ({"command": "from:nobody"}, ("unknown_uuid", "command")),
+            ({"command": "/compact from:nobody"}, ("unknown_uuid", "command")),
+            ({"command": ""}, ("blank", "command")),
+            ({"command": "hello"}, ("invalid", "command")),
+            ({"command": "/foo bar"}, ("invalid", "command")),
+            ({"command": "/compactx"}, ("invalid", "command")),
+            ({"command": "up_to:u20"}, ("invalid", "command")),
+            ({"command": "/compact keep up_to:u20"}, ("invalid", "command")),
+            ({"command": "/compact keep up_to:u20", "dry_run": True}, ("invalid", "command")),
+            ({"command": "hello", "dry_run": True}, ("invalid", "command")),
             ({"command": "/compact", "up_to": "u1"}, ("invalid", "up_to")),
             ({"command": "/compact up_to:"}, ("invalid", "command")),
             ({"command": "/compact up_to:u1 from:u2"}, ("invalid", "command")),
-            ({"command": "x" * 16_385}, ("invalid", "command")),
+            ({"command": "/compact " + "x" * 16_385}, ("invalid", "command")),
             ({"command": "\x00"}, ("null_characters_not_allowed", "command")),
             ({"command": ["/compact"]}, ("invalid", "command")),
         ],
@@ -202,7 +209,7 @@ class TestCommand:
         assert not CompactionRun.objects.exists()
 
     def test_a_part_of_an_empty_session(self, api: Api, session: Session, idle_worker: list[Any]) -> None:
-        assert errors(api.send(path(session), {"command": "from:u1"})) == [("nothing_to_compact", None)]
+        assert errors(api.send(path(session), {"command": "/compact from:u1"})) == [("nothing_to_compact", None)]
 
 
 class TestPart:
@@ -210,7 +217,8 @@ class TestPart:
 
     @pytest.mark.django_db(transaction=True)
     @pytest.mark.parametrize(
-        ("body", "scope"), [({"up_to": "u20"}, "up_to"), ({"from": "u20"}, "from"), ({"command": "from:u20"}, "from")]
+        ("body", "scope"),
+        [({"up_to": "u20"}, "up_to"), ({"from": "u20"}, "from"), ({"command": "/compact from:u20"}, "from")],
     )
     def test_it_works(self, api: Api, full: Session, eager_worker: None, body: Any, scope: str) -> None:
         answer = api.send(path(full), {**body, "wait": 5})

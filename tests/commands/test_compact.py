@@ -34,7 +34,7 @@ def session(db: None) -> Session:
         (["/compact keep the SQL"], "keep the SQL"),
         (["/compact", "keep", "the SQL"], "keep the SQL"),
         (["keep", "the", "SQL"], "keep the SQL"),
-        (["keep", "up_to:here"], "keep up_to:here"),
+        (["keep", "'up_to:here'"], "keep 'up_to:here'"),
     ],
 )
 def test_words_are_one_command(session: Session, words: list[str], instructions: str) -> None:
@@ -53,6 +53,8 @@ def test_words_are_one_command(session: Session, words: list[str], instructions:
         (["--from", ""], "uuid is missing"),
         (["up_to:u2", "--from", "u1"], "two scopes"),
         (["--from", "u1", "--up-to", "u2"], "not allowed with"),
+        (["keep", "up_to:u20"], "comes first"),
+        (["/compact", "keep", "from:u20", "--dry-run"], "comes first"),
         (["/compact up_to:"], "uuid is missing"),
         (["x" * 16_385], "longer than 16,384"),
         (["caf\udce9"], "can not be stored"),

@@ -46,7 +46,7 @@ class Command(OneLineCommand):
             try:
                 run = actions.compact_now(
                     session=session,
-                    wanted=actions.Wanted.from_command(_typed(options)),
+                    wanted=actions.Wanted.from_typed(_typed(options)),
                     now=timezone.now(),
                     listener=_shown_by(bar, session),
                 )
@@ -60,7 +60,7 @@ class Command(OneLineCommand):
 
     def _foretell(self, session: Session, options: dict[str, Any]) -> None:
         try:
-            plan = actions.plan_compaction(session=session, wanted=actions.Wanted.from_command(_typed(options)))
+            plan = actions.plan_compaction(session=session, wanted=actions.Wanted.from_typed(_typed(options)))
         except actions.CommandError as wrong:
             raise CommandError(str(wrong)) from wrong
         run = plan.run
