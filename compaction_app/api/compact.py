@@ -16,7 +16,7 @@ from compaction_app import actions, selectors
 from compaction_app.api.base import ApiView
 from compaction_app.api.context import ContextBody
 from compaction_app.api.exceptions import NothingToCompact, Refused
-from compaction_app.api.fields import PlainText, StrictSerializer
+from compaction_app.api.fields import PlainText, StrictSerializer, Switch
 from compaction_app.api.plans import PlanBody, plan_body
 from compaction_app.api.runs import RunBody
 from compaction_app.api.schema import error
@@ -107,7 +107,7 @@ class CompactRequest(StrictSerializer):
         allow_null=True,
         help_text="What writes the summary, in place of the one that the service is set to.",
     )
-    dry_run = serializers.BooleanField(
+    dry_run = Switch(
         required=False,
         allow_null=True,
         help_text="Only tell what would be done, what it would cost, and why nothing would be: nothing is stored.",

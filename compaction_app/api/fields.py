@@ -72,6 +72,15 @@ class PlainText(serializers.CharField):
         return super().to_internal_value(data)
 
 
+class Switch(serializers.BooleanField):
+    """JSON's true or false; REST framework's own takes "yes" and 1 too, and what a client means by them is a guess."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        if not isinstance(data, bool):
+            self.fail("invalid", input=data)
+        return data
+
+
 @extend_schema_field(OpenApiTypes.ANY)
 class Json(serializers.Field[Any, Any, Any, Any]):
     """Any JSON value, passed through untouched (for output)."""

@@ -12,7 +12,16 @@ from rest_framework.response import Response
 
 from compaction_app import actions, selectors
 from compaction_app.api.base import ApiView
-from compaction_app.api.fields import NO_FIELDS, Described, Json, NoFields, PlainText, StrictSerializer, WholeFigure
+from compaction_app.api.fields import (
+    NO_FIELDS,
+    Described,
+    Json,
+    NoFields,
+    PlainText,
+    StrictSerializer,
+    Switch,
+    WholeFigure,
+)
 from compaction_app.models import Hook, HookDelivery, HookEvent
 
 EXAMPLE = OpenApiExample(
@@ -42,11 +51,9 @@ class HookChange(StrictSerializer):
         help_text="http or https, public, without user name and password. Redirects are not followed.",
     )
     description = PlainText(required=False, allow_blank=True, max_length=200, help_text="For people.")
-    enabled = serializers.BooleanField(required=False, help_text="Whether it is asked and told at all.")
-    can_block = serializers.BooleanField(
-        required=False, help_text="`pre_compact` only: whether its refusal is obeyed. Default: false."
-    )
-    required = serializers.BooleanField(  # type: ignore[assignment]
+    enabled = Switch(required=False, help_text="Whether it is asked and told at all.")
+    can_block = Switch(required=False, help_text="`pre_compact` only: whether its refusal is obeyed. Default: false.")
+    required = Switch(  # type: ignore[assignment]
         required=False,
         help_text="`pre_compact` only: whether nothing is compacted without its answer. Default: false, and a hook "
         "that is down is passed over.",

@@ -13,7 +13,7 @@ from rest_framework.response import Response
 
 from compaction_app import actions, selectors
 from compaction_app.api.base import ApiView
-from compaction_app.api.fields import Blocks, Described, JsonObject, PlainText, StrictSerializer, UsageObject
+from compaction_app.api.fields import Blocks, Described, JsonObject, PlainText, StrictSerializer, Switch, UsageObject
 from compaction_app.api.filters import MessageFilter
 from compaction_app.api.pagination import OldestFirst
 from compaction_app.api.runs import RunBody
@@ -82,9 +82,7 @@ class NewMessage(StrictSerializer):
     model = PlainText(
         required=False, allow_null=True, allow_blank=True, max_length=200, help_text="The model that wrote it."
     )
-    is_meta = serializers.BooleanField(
-        required=False, allow_null=True, help_text="Put in by the client, not typed by a person."
-    )
+    is_meta = Switch(required=False, allow_null=True, help_text="Put in by the client, not typed by a person.")
 
 
 class StoredMessage(Described, serializers.ModelSerializer[Message]):

@@ -15,7 +15,7 @@ from rest_framework.response import Response
 from compaction_app import actions, selectors
 from compaction_app.api.base import ApiView
 from compaction_app.api.exceptions import BodyTooLarge
-from compaction_app.api.fields import Json, StrictSerializer
+from compaction_app.api.fields import Json, StrictSerializer, Switch
 from compaction_app.api.schema import error
 from compaction_app.models import ClientState
 
@@ -77,15 +77,6 @@ class ExactText(Json):
             self.fail("blank")
         if self.most is not None and len(data) > self.most:
             self.fail("max_length", limit=self.most)
-        return data
-
-
-class Switch(serializers.BooleanField):
-    """true or false; REST framework's own takes "yes" and 1 too, which would be kept as they are."""
-
-    def to_internal_value(self, data: Any) -> Any:
-        if not isinstance(data, bool):
-            self.fail("invalid", input=data)
         return data
 
 
