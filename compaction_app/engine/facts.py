@@ -131,8 +131,8 @@ def _commands(*, story: Story, policy: Policy) -> list[tuple[int, str]]:
 
 
 def merge(*, earlier: Facts, newer: Facts, most_tokens: int, family: TokenizerFamily) -> Facts:
-    """Both, in at most `most_tokens`: of each kind the newest stay, of a person's words the very first too, and no kind
-    crowds out another. Todos are those of `newer`, which was collected with the earlier ones in mind."""
+    """Both, in at most `most_tokens` as lines: of each kind the newest stay, of a person's words the very first too,
+    and no kind crowds out another. Todos are those of `newer`, which was collected with the earlier ones in mind."""
     waiting = {kind: deque(_ranked(kind, earlier=earlier[kind], newer=newer[kind])) for kind in FactKind}
     kept: dict[FactKind, list[Fact]] = {kind: [] for kind in FactKind}
     left = most_tokens
@@ -141,7 +141,8 @@ def merge(*, earlier: Facts, newer: Facts, most_tokens: int, family: TokenizerFa
             if not waiting[kind]:
                 continue
             fact = waiting[kind].popleft()
-            cost = estimate_text(text=bullet(fact.text), family=family)
+            line = bullet(fact.text) + "\n"
+            cost = estimate_text(text=line if kept[kind] else f"{TITLES[kind]}\n{line}", family=family)
             if cost <= left:
                 kept[kind].append(fact)
                 left -= cost

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from compaction_app.engine.attachments import restore_attachments
 from compaction_app.engine.carried import carried
 from compaction_app.engine.command import Scope
 from compaction_app.engine.facts import as_json
-from compaction_app.engine.originals import originals_of, reach
+from compaction_app.engine.originals import originals_of, reach, told_before
 from compaction_app.engine.outcome import CompactionRefused, FailureReason
 from compaction_app.engine.parts import inserted_tokens, shown_tokens
 from compaction_app.engine.ports import Summarizer, SummaryRequest, SummaryResult
@@ -180,6 +181,7 @@ def summary_request(*, situation: Situation, segment: Segment, budget_tokens: in
     earlier = "\n\n".join(one.summary for one in folded if one.summary)
     return SummaryRequest(
         history=history,
+        told_before=partial(told_before, situation=situation, segment=segment),
         tail=segment.tail,
         budget_tokens=budget_tokens,
         family=situation.family,

@@ -9,7 +9,7 @@ from typing import overload
 from compaction_app.engine.segment import Segment
 from compaction_app.engine.values import Situation
 from sessions_app.transcript.boundary import BoundaryKind
-from sessions_app.transcript.messages import Message, MessageKind
+from sessions_app.transcript.messages import Message, MessageKind, text_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,6 +44,14 @@ def reach(segment: Segment) -> tuple[int, int]:
     """First and last position of what the summary is to tell. What an earlier one hides behind it is not its own."""
     first = segment.cut if segment.kind is BoundaryKind.PARTIAL_FROM else 0
     return first, segment.cut - 1 if segment.kind is BoundaryKind.PARTIAL_UP_TO else segment.covers_to
+
+
+def told_before(*, situation: Situation, segment: Segment) -> str:
+    """The client's own summary that the stored history begins with, where what it stands for was never stored here; ""
+    where it begins with a message. Reads the originals."""
+    begin, last = reach(segment)
+    stored = situation.originals(last) if not begin else ()
+    return text_of(stored[0].content) if stored and stored[0].kind == MessageKind.COMPACT_SUMMARY else ""
 
 
 def originals_of(*, situation: Situation, segment: Segment) -> Unread:

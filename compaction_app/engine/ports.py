@@ -40,6 +40,7 @@ class SummaryRequest:
     """What a summary is wanted of.
 
     `history`: originals of all that it replaces, back to the session's begin, oldest first (read when it is looked at);
+    `told_before()`: a client's own summary that stands before them, "" where there is none (it reads them);
     `compacted`: of these, what the model has been shown verbatim so far; `tail`: what stays verbatim after it;
     `earlier_summary`: that of the boundary at the view's head, "" where there is none. `budget_tokens`: most that the
     text may take. `instructions`: of whoever asks; `hook_instructions`: of the team's hooks. `conversation`: None where
@@ -63,6 +64,7 @@ class SummaryRequest:
     scope: Scope = Scope.WHOLE
     facts: Sequence[str] = ()
     covered_facts: Mapping[str, Any] = field(default_factory=dict)
+    told_before: Callable[[], str] = str
     generation: int = 0
 
 

@@ -18,6 +18,7 @@ from compaction_app.services import reverts, runs
 from sessions_app import selectors as transcripts
 from sessions_app.models import CompactBoundary, Session
 from sessions_app.services.incoming import IncomingMessage
+from sessions_app.transcript.messages import MessageKind
 from tests.build import res, use
 from tests.cast import Api, Cast
 from tests.factories import append, assistant, make_session, turns, user
@@ -260,3 +261,12 @@ class TestByTheEmbeddedSummariser:
             assert boundary.generation == 1, "always from originals"
             assert [told for told in (RULE, WISH, ERROR) if told not in boundary.summary] == []
             assert "cents_and_rounding.py" in boundary.summary
+
+
+def test_a_history_that_begins_with_a_clients_summary_does_not_lose_it(stub: StubApi) -> None:
+    """What that summary stands for was never stored here: nothing else tells it."""
+    session = make_session(policy_overrides={**QUICK, "rebuild_generations": 1})
+    append(session, user("the ledger came from COBOL", kind=MessageKind.COMPACT_SUMMARY), *first_part(), *turns(30))
+    again(session, times=2)
+    assert "made anew from" in why_of(session.runs.order_by("-id").first())
+    assert "the ledger came from COBOL" in sent(stub)[1]

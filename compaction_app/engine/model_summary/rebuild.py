@@ -2,7 +2,8 @@
 summary").
 
 All that it covers is read as text, at once where the window has room, else in parts of whole rounds: one call for each
-part and one that makes one record of theirs. The earlier summary is not shown: what it got wrong ends with it.
+part and one that makes one record of theirs. The earlier summary is not shown: what it got wrong ends with it. Only
+where the stored history begins with a client's own is that one shown, since nothing else tells what it stands for.
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ def plan_of(*, request: SummaryRequest, conversation: Conversation, model: str, 
     originals = tuple(request.history)
     if not originals:
         raise NoRebuild("none are stored")
-    anew = replace(request, compacted=originals, earlier_summary="", facts=(), generation=0)
+    before = request.told_before()
+    anew = replace(request, compacted=originals, earlier_summary=before, facts=(), generation=0)
     whole = first_material(request=anew, conversation=conversation, way=Way.STANDALONE, model=model, limits=limits)
     if too_much(material=whole, built=build(material=whole)) is None:
         return Plan(reads=(whole,), merging=None, messages=len(originals))
@@ -66,12 +68,15 @@ def plan_of(*, request: SummaryRequest, conversation: Conversation, model: str, 
     most = request.policy.rebuild_chunks
     if len(parts) > most:
         raise NoRebuild(f"they would be read in {len(parts)} parts, and {most} are allowed (rebuild_chunks)")
-    merging = replace(whole, messages=(), records=("",) * len(parts))
+    last = replace(anew, earlier_summary="")
+    merging = replace(whole, request=last, messages=(), records=("",) * len(parts))
     budget = _part_budget(merging)
     reads = tuple(
         replace(
             alone,
-            request=replace(alone.request, compacted=part, budget_tokens=budget),
+            request=replace(
+                alone.request, compacted=part, budget_tokens=budget, earlier_summary=before if number == 1 else ""
+            ),
             messages=part,
             part=(number, len(parts)),
         )

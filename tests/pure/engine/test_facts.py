@@ -139,15 +139,14 @@ class TestMerge:
                 talk.a(use(f"c{step}", "Write", file_path=f"/g{number}/{step}.py", content="x")).u(res(f"c{step}"))
             newer = collect(messages=talk.messages[begin:], policy=POLICY, earlier=facts)
             facts = merged(facts, newer)
-            assert estimate_text(text="\n".join(as_lines(facts)), family=FAMILY) < 1.2 * POLICY.facts_tokens
+            assert estimate_text(text="\n".join(as_lines(facts)), family=FAMILY) <= POLICY.facts_tokens
         assert texts(facts, FactKind.ASKED)[0].startswith("generation 0: do step 0 ")
         assert texts(facts, FactKind.ASKED)[-1].startswith("generation 19: do step 29 ")
 
     @given(st.lists(st.text(min_size=1, max_size=60), max_size=30), st.integers(0, 400))
     def test_never_more_than_allowed(self, said: list[str], tokens: int) -> None:
         facts = merged(found(talk_of(said[:10])), found(talk_of(said[10:])), tokens)
-        lines = [f"- {fact.text}" for some in facts.values() for fact in some]
-        assert sum(estimate_text(text=line, family=FAMILY) for line in lines) <= tokens
+        assert estimate_text(text="\n".join(as_lines(facts)), family=FAMILY) <= tokens
 
     def test_what_was_merged_is_merged_again_to_the_same(self) -> None:
         once = merged(from_json(None), found(worked()))
