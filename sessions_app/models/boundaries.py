@@ -50,7 +50,7 @@ class CompactBoundary(models.Model):
     generation = models.PositiveSmallIntegerField(
         default=1, help_text="summaries between the originals and this text: 1 was made from originals alone"
     )
-    # What must survive the next compaction too, as engine/facts.py keeps it; and what of it this summary lacks.
+    # What must survive the next compaction too, as engine/facts.py keeps it.
     facts = ExactJSONField(null=True, blank=True)
     # What wrote the summary: "extractive", or the client whose transcript was imported.
     summarizer = models.CharField(max_length=40, blank=True)
