@@ -423,7 +423,10 @@ class Policy:
         meaning="most that a memory takes in a context; the rest is cut, marked",
     )
     memory_section_tokens: int = _figure(
-        2_000, unit="tokens", low=50, meaning="most that one section of it takes where all do not fit"
+        2_000,
+        unit="tokens",
+        low=50,
+        meaning="most that one section of it takes where all do not fit, unless its fair share is more",
     )
     memory_tail_least_tokens: int = _figure(
         10_000, unit="tokens", low=0, meaning="least of the newest messages that stays verbatim behind a memory"

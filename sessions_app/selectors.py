@@ -110,6 +110,12 @@ def shown_ratio(*, session: Session) -> float:
     return max(session.context_tokens - session.overhead_tokens, 0) / session.view_tokens
 
 
+def newest_boundary(*, session: Session) -> CompactBoundary | None:
+    """The newest boundary in force, of any kind. One index look-up."""
+    rows = CompactBoundary.objects.filter(session=session, reverted_at__isnull=True).defer("facts")
+    return rows.select_related("base").order_by("-id").first()
+
+
 def newest_boundary_id(*, session: Session) -> int | None:
     """Primary key of the newest boundary in force, of any kind. One index look-up."""
     in_force = CompactBoundary.objects.filter(session=session, reverted_at__isnull=True).order_by("-id")

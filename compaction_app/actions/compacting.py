@@ -111,8 +111,9 @@ def check_wanted(*, session: Session, wanted: Wanted) -> None:
     if not session.last_position:
         raise NothingToCompact("The session has no messages.")
     head = selectors.head_boundary(session=session)
-    # What a partial compaction has kept may be of any size, so there may be something to do at once.
-    is_new = head is None or session.leaf_position > head.committed_at_position or BoundaryKind(head.kind).is_part
+    # What a part or a memory has kept may be of any size, so there may be something to do at once.
+    keeps_much = head is not None and BoundaryKind(head.kind).keeps_what_may_go
+    is_new = head is None or keeps_much or session.leaf_position > head.committed_at_position
     if wanted.scope is Scope.WHOLE and wanted.reported is None and not is_new:
         raise NothingToCompact("Nothing was added since the last compaction.")
 

@@ -66,6 +66,9 @@ class PlanBody(serializers.Serializer[Any]):
     attachments = PlannedAttachment(many=True, help_text="State that would be restored.")
     tokens_before = serializers.IntegerField(help_text="The context now.")
     tokens_after_expected = serializers.IntegerField(help_text="The context then; with a model, at most.")
+    awaits_approval = serializers.BooleanField(
+        help_text="Whether the run would then stop as `awaiting_approval`, until somebody has consented."
+    )
     summarizer = serializers.CharField(allow_null=True, help_text="Who would write.")
     model = serializers.CharField(allow_null=True, help_text="The model that would be called; null for none.")
     cost = PlannedCost(allow_null=True, help_text="Null where no model would be called.")
@@ -106,6 +109,7 @@ def plan_body(*, plan: Plan, session: Session) -> dict[str, Any]:
         "attachments": [{"kind": one.kind, "tokens": one.tokens} for one in (draft.attachments if draft else ())],
         "tokens_before": forecast.tokens_before if forecast else tokens,
         "tokens_after_expected": forecast.tokens_after if forecast else tokens,
+        "awaits_approval": run is not None and run.awaits_approval,
         "summarizer": run.summarizer if run else None,
         "model": calls[-1].model if calls else None,
         "cost": {

@@ -151,7 +151,9 @@ class RunBody(Described, serializers.ModelSerializer[CompactionRun]):
         "stage": "What it is doing, in a word.",
         "progress": "0 to 1.",
         "tokens_streamed": "What a model has written so far, estimated; it grows while the run works.",
-        "summarizer": "What writes the summary.",
+        "summarizer": "Who is asked to write the summary.",
+        "written_by": "Who did: another one stands in where that one could not, and a session's memory "
+        "(`session_memory`) needs nobody; null where nothing was written.",
         "model": "The model that wrote it, or was asked last, as the provider names it; empty without a call.",
         "prompt_version": "Version of the prompt that asked; empty without a call.",
         "response_id": "The provider's id of the response that the summary is from; empty where a model wrote none.",
@@ -178,6 +180,7 @@ class RunBody(Described, serializers.ModelSerializer[CompactionRun]):
     session = serializers.UUIDField(source="session.uuid", read_only=True)
     boundary = serializers.UUIDField(source="boundary.uuid", default=None, read_only=True, allow_null=True)
     cut = serializers.SerializerMethodField()
+    written_by = serializers.SerializerMethodField()
     trigger = serializers.ChoiceField(choices=CompactBoundary.Trigger.choices, read_only=True)
     status = serializers.ChoiceField(choices=RunStatus.choices, read_only=True)
     progress = serializers.FloatField(read_only=True)
@@ -202,6 +205,7 @@ class RunBody(Described, serializers.ModelSerializer[CompactionRun]):
             "progress",
             "tokens_streamed",
             "summarizer",
+            "written_by",
             "model",
             "prompt_version",
             "response_id",
@@ -230,6 +234,9 @@ class RunBody(Described, serializers.ModelSerializer[CompactionRun]):
             return None
         moved = run.cut_uuid != run.scope_uuid
         return {"scope": run.scope, "asked": run.scope_uuid, "uuid": run.cut_uuid, "moved": moved}
+
+    def get_written_by(self, run: CompactionRun) -> str | None:
+        return (run.boundary.summarizer or None) if run.boundary else None
 
     @extend_schema_field(serializers.ChoiceField(choices=REASONS, allow_null=True))
     def get_failure_reason(self, run: CompactionRun) -> str | None:

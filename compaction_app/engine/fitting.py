@@ -160,6 +160,7 @@ def _peeled(situation: Situation, *, segment: Segment, room: Room) -> Segment:
     Not where the tail would then not surely fit: the request goes without its oldest rounds instead.
     """
     budget, policy, view = budget_tokens(situation=situation), situation.policy, situation.view
+    chain = view.boundary.chain if view.boundary else ()
     told = situation.conversation
     asked = instruction(
         request=SummaryRequest(
@@ -170,10 +171,11 @@ def _peeled(situation: Situation, *, segment: Segment, room: Room) -> Segment:
             family=situation.family,
             policy=policy,
             instructions=situation.instructions,
-            earlier_summary=(view.boundary.summary or "") if view.boundary else "",
+            earlier_summary="\n\n".join(one.summary or "" for one in chain),
         )
     )
-    inserted = sum(item.tokens for item in view.items if not item.position)
+    # What the earlier summaries lack is told beside them.
+    inserted = sum(item.tokens for item in view.items if not item.position) + (policy.facts_tokens if chain else 0)
     before = room.request_left(
         overhead_tokens=told.overhead_tokens if told else situation.overhead_tokens,
         output_tokens=max(policy.ptl_least_output_tokens, ANALYSIS_FACTOR * budget),

@@ -20,7 +20,7 @@ from compaction_app.engine.parts import inserted_tokens, shown_tokens
 from compaction_app.engine.ports import Summarizer, SummaryRequest, SummaryResult
 from compaction_app.engine.segment import Segment
 from compaction_app.engine.summary import check_summary
-from compaction_app.engine.values import Situation, Step
+from compaction_app.engine.values import Situation, Step, Trigger
 from sessions_app.transcript.boundary import Boundary, BoundaryDraft, BoundaryKind, ClearedResult
 from sessions_app.transcript.messages import Message, tool_results
 from sessions_app.transcript.tokens import estimate_content, estimate_text
@@ -193,6 +193,7 @@ def summary_request(*, situation: Situation, segment: Segment, budget_tokens: in
         facts=facts.unsaid(summary=earlier),
         covered_facts=as_json(facts.covered),
         generation=max((one.generation for one in folded), default=0),
+        in_haste=situation.trigger is Trigger.REACTIVE,
         conversation=situation.conversation,
         kept_before=segment.kept_before,
         scope=Scope.UP_TO if segment.apart else SCOPES.get(segment.kind, Scope.WHOLE),

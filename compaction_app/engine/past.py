@@ -85,8 +85,9 @@ def nothing_to_do(*, situation: Situation, segment: Segment | None) -> Step | No
 
 
 def _is_as_it_was(*, situation: Situation, segment: Segment, head: Boundary) -> bool:
-    """Whether the cut would only write the last boundary anew. One that compacted a part has kept more than it must."""
-    if head.kind.is_part:
+    """Whether the cut would only write the last boundary anew. One of a part, or by memory, has kept more than it
+    must."""
+    if head.kind.keeps_what_may_go:
         return segment.covers_to < head.covers_to or not segment.replaced_tokens
     newest = situation.view.messages[-1].position
     return segment.covers_to <= head.covers_to or newest <= head.committed_at

@@ -47,7 +47,7 @@ class SummaryRequest:
     no model is to be called. `kept_before`: what stays verbatim in front of the summary (S7, from); `scope`: which part
     is compacted. `facts`: what must survive, in words of the originals, that `earlier_summary` lacks, in lines;
     `covered_facts`: of all that this summary is to stand for, as its boundary will carry them (facts.py). `generation`:
-    of `earlier_summary`, 0 where there is none.
+    of `earlier_summary`, 0 where there is none. `in_haste`: whether a client can't go on before it is there.
     """
 
     history: Sequence[Message]
@@ -66,6 +66,7 @@ class SummaryRequest:
     covered_facts: Mapping[str, Any] = field(default_factory=dict)
     told_before: Callable[[], str] = str
     generation: int = 0
+    in_haste: bool = False
 
 
 @dataclass(frozen=True, slots=True)

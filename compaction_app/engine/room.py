@@ -107,14 +107,17 @@ def _refused_tokens(found: Situation, *, told: Reported, limit: int) -> int:
 
 
 def _is_old(found: Situation) -> bool:
-    """Whether the refused request was made of the context before the head boundary: about as large as that would have
+    """Whether the refused request was made of the context before the newest boundary: about as large as that would have
     grown to, where the two lie apart (as with a usage that comes late, decision 18)."""
-    head, told = found.view.boundary, found.reported
-    if head is None or told is None or told.tokens is None:
+    newest, told = found.newest or found.view.boundary, found.reported
+    if newest is None or told is None:
         return False
-    since = sum(message.tokens for message in found.view.messages if message.position > head.committed_at)
-    grown = head.tokens_before + since
+    newer = [message.tokens for message in found.view.messages if message.position > newest.committed_at]
+    grown = newest.tokens_before + sum(newer)
     apart = grown > (1 + found.policy.old_context_share) * found.estimated_tokens
+    if told.tokens is None:
+        # Nothing was said since, so the same refusal is told once more.
+        return apart and not newer
     return apart and told.tokens >= (1 - found.policy.estimate_tolerance_share) * grown
 
 
@@ -137,10 +140,10 @@ def too_much(*, situation: Situation, stays: Sequence[ViewItem], room: Room) -> 
     size = sum(item.content_bytes for item in stays)
     if size > room.content_bytes:
         more += f"; the messages hold {size:,} bytes of {room.content_bytes:,}"
-    return (
-        f"there is room for {room.tokens:,} tokens (of {room.limit:,}, with {room.reserve:,} for the output), and what "
-        f"can not go {which}: {told or 'nothing else'}{more}"
-    )
+    there = f"there is room for {room.tokens:,} tokens (of {room.limit:,}, with {room.reserve:,} for the output)"
+    if not told:
+        return f"{there}, which is too little for a summary{more}"
+    return f"{there}, and what can not go {which}: {told}{more}"
 
 
 def _named(item: ViewItem) -> str:

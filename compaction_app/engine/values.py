@@ -89,7 +89,8 @@ class Situation:
     have proposed, in order; `view` and `tokens` are as if that were done, `found` is how it was before. `ratio`: billed
     tokens per estimated one where no usage tells; `shown_ratio`: the same of what is shown now, by the last usage too.
     `scope`, `scope_uuid`: which part is wanted, and the message that it was asked for by (S7). `memory`: None where the
-    session has none. `reported`: None but for REACTIVE.
+    session has none. `names_summarizer`: whether whoever asks has said who is to write. `reported`, and
+    `newest`, the newest boundary of any kind: None but for REACTIVE.
     The view's tokens are estimates; `tokens`, and what a step tells, are as billed.
     """
 
@@ -117,7 +118,9 @@ class Situation:
     scope: Scope = Scope.WHOLE
     scope_uuid: str = ""
     memory: MemoryValue | None = None
+    names_summarizer: bool = False
     reported: Reported | None = None
+    newest: Boundary | None = None
     drafts: tuple[BoundaryDraft, ...] = ()
     found: Situation | None = None
     ratio: float = 1.0

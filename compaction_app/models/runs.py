@@ -68,7 +68,9 @@ class CompactionRun(models.Model):
     status = models.CharField(max_length=20, choices=RunStatus, default=RunStatus.QUEUED)
     stage = models.CharField(max_length=40, blank=True)
     progress = models.FloatField(default=0, help_text="0 to 1")
+    # Who is to write; who did is on the boundary.
     summarizer = models.CharField(max_length=40, blank=True)
+    names_summarizer = models.BooleanField(default=False, help_text="whether whoever asked has said who is to write")
     source = models.CharField(max_length=10, choices=Source, blank=True)
     tokens_streamed = models.PositiveIntegerField(default=0, help_text="estimate of what a model has written so far")
     model = models.CharField(max_length=200, blank=True, help_text="what wrote the summary, as the provider names it")

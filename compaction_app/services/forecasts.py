@@ -11,9 +11,10 @@ from compaction_app.engine.command import Scope
 from compaction_app.engine.decision import switched_off
 from compaction_app.engine.forecast import ExpectedCall, Forecast, Foreteller, foretell
 from compaction_app.engine.outcome import CompactionRefused, FailureReason
-from compaction_app.engine.ports import Summarizer
+from compaction_app.engine.ports import Progress, Summarizer, SummaryRequest, SummaryResult
 from compaction_app.engine.values import Reported, Trigger
 from compaction_app.llm.factory import MODELS, SUMMARIZERS, make_last_resort, summarizer_name
+from compaction_app.services.candidates import wants_approval
 from compaction_app.services.situations import situation_as_found
 from sessions_app import selectors as transcripts
 from sessions_app.catalog import api_name
@@ -24,12 +25,14 @@ from sessions_app.transcript.view import ContextView
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
-    """`compacted`, `kept`: messages that would be replaced, and that would stay; `summarizer`: who would write."""
+    """`compacted`, `kept`: messages that would be replaced, and that would stay; `summarizer`: who would write;
+    `awaits_approval`: whether the run would then stop until somebody has consented."""
 
     forecast: Forecast
     summarizer: str
     compacted: tuple[Message, ...]
     kept: tuple[Message, ...]
+    awaits_approval: bool = False
 
 
 def dry_run(
@@ -58,22 +61,42 @@ def dry_run(
         summarizer=_writer(name=name, session=session, calls=calls),
         last_resort=make_last_resort(name=name),
         instructions=instructions,
+        names_summarizer=bool(summarizer),
         scope=scope,
         scope_uuid=scope_uuid,
         reported=reported,
     )
     forecast = foretell(situation=situation, calls=calls)
     compacted, kept = _parted(view=view, forecast=forecast)
-    return DryRun(forecast=forecast, summarizer=name, compacted=compacted, kept=kept)
+    draft = forecast.draft
+    return DryRun(
+        forecast=forecast,
+        summarizer=draft.summarizer if draft and draft.summarizer else name,
+        compacted=compacted,
+        kept=kept,
+        awaits_approval=draft is not None
+        and draft.kind.summarizes
+        and wants_approval(policy=resolved.policy, trigger=trigger),
+    )
 
 
 def _writer(*, name: str, session: Session, calls: list[ExpectedCall]) -> Summarizer:
     """The embedded summariser itself, because it calls nobody; somebody who foretells in the place of any other."""
     if name not in MODELS:
         return SUMMARIZERS[name]()
+    if not settings.ANTHROPIC_KEY_SET:
+        return _Keyless()
     model = settings.COMPACTION_MODEL
     limits = transcripts.model_limits(model=model or api_name(session.model))
     return Foreteller(name=name, model=model, limits=limits, calls=calls)
+
+
+class _Keyless:
+    """What comes of a model that nobody may call, which is known without calling it."""
+
+    def summarize(self, *, request: SummaryRequest, progress: Progress) -> SummaryResult:
+        detail = "no model can be called: neither ANTHROPIC_API_KEY nor ANTHROPIC_AUTH_TOKEN is set"
+        raise CompactionRefused(reason=FailureReason.API_ERROR, detail=detail)
 
 
 def _parted(*, view: ContextView, forecast: Forecast) -> tuple[tuple[Message, ...], tuple[Message, ...]]:

@@ -175,14 +175,14 @@ def extract(*, session_id: int, now: datetime) -> SessionMemory | None:
     except Exception:
         _give_up(session=session, reason="error", calls=calls, now=now)
         raise
-    head = view.boundary
-    generation = 1 if result.from_originals or head is None else head.generation + 1
+    chain = view.boundary.chain if view.boundary else ()
+    generation = 1 if result.from_originals else 1 + max((one.generation for one in chain), default=0)
     return _keep(session=session, segment=segment, result=result, generation=generation, calls=calls, now=now)
 
 
 def _written(*, session: Session, segment: Segment, policy: Policy, calls: _Calls, now: datetime) -> SummaryResult:
     view = transcripts.context_view(session=session)
-    head = view.boundary
+    chain = view.boundary.chain if view.boundary else ()
     name = summarizer_name(setting=settings.COMPACTION_SUMMARIZER, key_set=settings.ANTHROPIC_KEY_SET)
     summarizer = make_summarizer(
         name=as_text(name=name),
@@ -201,8 +201,8 @@ def _written(*, session: Session, segment: Segment, policy: Policy, calls: _Call
         family=tokenizer_family(session.model),
         policy=policy,
         compacted=segment.compacted,
-        earlier_summary=(head.summary or "") if head else "",
-        generation=head.generation if head else 0,
+        earlier_summary="\n\n".join(one.summary for one in chain if one.summary),
+        generation=max((one.generation for one in chain), default=0),
         conversation=conversation_of(session=session, view=view, policy=policy),
     )
     return summarizer.summarize(request=request, progress=Silent())

@@ -87,6 +87,7 @@ def queue_run(
                 summarizer=summarizer_name(
                     setting=summarizer or settings.COMPACTION_SUMMARIZER, key_set=settings.ANTHROPIC_KEY_SET
                 ),
+                names_summarizer=bool(summarizer),
                 requested_by=requested_by,
                 scope=scope.value,
                 scope_uuid=scope_uuid,

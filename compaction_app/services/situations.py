@@ -72,6 +72,7 @@ def situation_of(*, run: CompactionRun, held: Claim, attempt: Attempt, policy: P
         pre_compact=_pre_compact(run=run, attempt=attempt, progress=progress),
         progress=progress,
         instructions=run.instructions,
+        names_summarizer=run.names_summarizer,
         scope=Scope(run.scope),
         scope_uuid=run.scope_uuid,
         reported=_reported(run) if run.trigger == Trigger.REACTIVE else None,
@@ -103,9 +104,15 @@ def situation_as_found(*, session: Session, view: ContextView, policy: Policy, t
         client_state=selectors.state_value(session=session),
         conversation=conversation_of(session=session, view=view, policy=policy),
         memory=selectors.memory_value(session=session),
+        newest=_newest(session=session) if trigger is Trigger.REACTIVE else None,
         summarizer=None,
         progress=Silent(),
     )
+
+
+def _newest(*, session: Session) -> Boundary | None:
+    newest = transcripts.newest_boundary(session=session)
+    return newest.as_value() if newest else None
 
 
 def _reported(run: CompactionRun) -> Reported:

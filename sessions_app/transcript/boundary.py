@@ -28,6 +28,11 @@ class BoundaryKind(StrEnum):
         """Whether somebody chose by a message what is summarised (S7): what is kept may be of any size."""
         return self in (BoundaryKind.PARTIAL_UP_TO, BoundaryKind.PARTIAL_FROM)
 
+    @property
+    def keeps_what_may_go(self) -> bool:
+        """Whether it leaves more verbatim than a whole compaction would: a part, or what no memory tells."""
+        return self.is_part or self is BoundaryKind.SESSION_MEMORY
+
 
 SUMMARIZING_KINDS = tuple(kind for kind in BoundaryKind if kind.summarizes)
 

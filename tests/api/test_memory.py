@@ -87,6 +87,31 @@ class TestCompaction:
         assert run.boundary.kind == "full"
         assert "instructions were given" in run.steps.get(link="session_memory").why
 
+    def test_a_named_summariser_writes(self, api: Api, full: Session) -> None:
+        put(api, full, content=MEMORY, covers="b40")
+        run = self.compact(full, summarizer="extractive")
+        assert run.boundary
+        assert (run.boundary.kind, run.summarizer) == ("full", "extractive")
+        assert "a summariser was named" in run.steps.get(link="session_memory").why
+
+    def test_who_wrote_is_told(self, api: Api, full: Session) -> None:
+        put(api, full, content=MEMORY, covers="b40")
+        run = self.compact(full)
+        told = api.read(f"runs/{run.uuid}/").json()
+        assert (told["summarizer"], told["written_by"]) == ("extractive", "session_memory")
+
+    def test_what_it_keeps_can_be_compacted_at_once(self, api: Api, full: Session) -> None:
+        """Much stays behind a memory: somebody who wants less need not say anything first."""
+        put(api, full, content=MEMORY, covers="b40")
+        before = self.compact(full).tokens_after
+        full = Session.objects.select_related("team").get(pk=full.pk)
+        run = self.compact(full)
+        assert run.boundary, run.detail
+        assert run.boundary.kind == "full"
+        assert run.tokens_after < 0.8 * before
+        full = Session.objects.select_related("team").get(pk=full.pk)
+        assert self.compact(full).failure_reason == "nothing_to_compact"
+
     def test_a_memory_of_a_branch_that_was_left_is_not_used(self, api: Api, full: Session) -> None:
         put(api, full, content=MEMORY, covers="b55")
         append(full, user("another way", parent_uuid="b50"), *turns(2, start=200))

@@ -21,6 +21,7 @@ FIELDS = {
     "stage",
     "progress",
     "summarizer",
+    "written_by",
     "instructions",
     "failure_reason",
     "detail",

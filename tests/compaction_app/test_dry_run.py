@@ -74,6 +74,11 @@ class TestEveryKind:
         told = plan(api, full)
         assert (told["kind"], told["cost"]) == ("session_memory", None), told["links"]
 
+    @pytest.mark.parametrize("wanted", [True, False])
+    def test_that_somebody_would_have_to_consent(self, api: Api, full: Session, wanted: bool) -> None:
+        Session.objects.filter(pk=full.pk).update(policy_overrides={"approve_compactions": wanted})
+        assert plan(api, full)["awaits_approval"] is wanted
+
     def test_reactive(self, api: Api, full: Session) -> None:
         figures = {"reactive_compact": True, "context_window": 30_000, "time_based_keep_results": 200}
         Session.objects.filter(pk=full.pk).update(policy_overrides=figures)
@@ -112,6 +117,14 @@ class TestRefusals:
         told = plan(api, full, **body)
         assert (told["refused"]["code"], told["kind"]) == (code, None)
         assert told["tokens_after_expected"] == told["tokens_before"]
+
+    @pytest.mark.parametrize("summarizer", ["anthropic", "anthropic_native"])
+    def test_without_a_key_no_model_is_promised(self, api: Api, full: Session, settings: Any, summarizer: str) -> None:
+        settings.ANTHROPIC_KEY_SET = False
+        told = plan(api, full, summarizer=summarizer)
+        assert told["links"][-1]["would_run"] is False
+        assert told["refused"]["code"] == "api_error"
+        assert "ANTHROPIC_API_KEY" in told["refused"]["detail"]
 
     def test_an_empty_session(self, api: Api, session: Session) -> None:
         assert plan(api, session)["refused"]["code"] == "nothing_to_compact"

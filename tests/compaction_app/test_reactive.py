@@ -165,6 +165,24 @@ class TestRequest:
         assert (answer.status_code, errors(answer)) == (400, [(code, "mode")])
         assert not CompactionRun.objects.exists()
 
+    def test_the_same_refusal_told_twice(self, full: Session) -> None:
+        """Without figures too: nothing was said since, and what there is now fits."""
+        full = Session.objects.select_related("team").get(pk=full.pk)
+        assert react(full).status == RunStatus.SUCCEEDED
+        full = Session.objects.select_related("team").get(pk=full.pk)
+        again = react(full)
+        assert (again.status, again.failure_reason) == (RunStatus.FAILED, "nothing_to_compact")
+        assert "can be sent as it is" in again.detail
+        append(full, *turns(1, start=500))
+        full = Session.objects.select_related("team").get(pk=full.pk)
+        assert react(full).status == RunStatus.SUCCEEDED, "that is another request"
+
+    def test_a_limit_that_holds_nothing(self, full: Session) -> None:
+        full = Session.objects.select_related("team").get(pk=full.pk)
+        run = react(full, error="prompt is too long: 30000 tokens > 500 maximum")
+        assert run.failure_reason == "exceeds_window"
+        assert "nothing else" not in run.detail
+
     def test_it_goes_before_one_that_only_waits(self, full: Session) -> None:
         full = Session.objects.select_related("team").get(pk=full.pk)
         waiting = runs.queue_run(session=full, trigger="auto", instructions="", now=timezone.now())

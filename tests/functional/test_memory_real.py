@@ -44,6 +44,7 @@ MARK = re.compile(r"\[… about [\d,]+ tokens of this section left out\]")
 TOO_SMALL = {
     "agentcmd-v2-0-dangling",
     "entire-tiny-dangling-task",
+    "entire-tiny-queue-op",
     "episodic-tiny-mcp",
     "gitsync-api-retry",
     "gitsync-cut-mid-line",
@@ -153,9 +154,12 @@ class Tried:
         uncovered = size([m for m in shown if m.position > self.covers])
         gain = re.search(r"what is shown would go from ([\d,]+) to ([\d,]+) tokens", self.why)
         sizes = [int(one.replace(",", "")) for one in gain.groups()] if gain else []
+        little = re.search(r"no more than ([\d,]+) tokens would be freed", self.why)
+        freed = int(little[1].replace(",", "")) if little else -1
         reasons = {
             "the summary that is shown knows more": head is not None and head.covers_to > self.covers,
             f"the {uncovered:,} tokens that the memory does not cover are more than": uncovered > MOST_TOKENS,
+            "tokens would be freed": 0 <= freed < 0.05 * (self.run.steps.get(link=NAME).tokens_before or 0),
             "what is shown would go from": bool(sizes) and sizes[1] >= sizes[0] == self.before.tokens,
         }
         return [] if any(reason in self.why and holds for reason, holds in reasons.items()) else [self.why]

@@ -48,8 +48,9 @@ class Plan:
 
 
 def is_due(*, request: SummaryRequest) -> bool:
-    """Whether so many summaries lie between the originals and the next that this one is made from them again."""
-    return request.generation >= request.policy.rebuild_generations
+    """Whether so many summaries lie between the originals and the next that this one is made from them again. Not while
+    a client waits: that takes more calls."""
+    return not request.in_haste and request.generation >= request.policy.rebuild_generations
 
 
 def plan_of(*, request: SummaryRequest, conversation: Conversation, model: str, limits: ModelInfo) -> Plan:

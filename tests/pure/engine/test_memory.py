@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compaction_app.engine.links.session_memory import SESSION_MEMORY
-from compaction_app.engine.memory import fit_sections, says_nothing
+from compaction_app.engine.memory import LEFT_OUT, fit_sections, says_nothing
 from compaction_app.engine.outcome import CompactionRefused, FailureReason
 from compaction_app.engine.segment import memory_segment
 from compaction_app.engine.values import MemoryValue, Step
@@ -41,6 +42,31 @@ class TestSaysNothing:
     def test_a_template(self, text: str) -> None:
         assert says_nothing(content=text)
 
+    @pytest.mark.parametrize("text", ["---", "# A\n***", "( none )", "[…]", LEFT_OUT.format(tokens=1_234), "<!--x-->"])
+    def test_placeholders(self, text: str) -> None:
+        assert says_nothing(content=text)
+
+    def test_a_comment_that_does_not_end_is_text(self) -> None:
+        assert not says_nothing(content="# A\n<!-- the lexer")
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "- " + " " * 3_000 + "x",
+            "- [ ] " * 40_000 + "x",
+            "<!--" * 40_000,
+            "(" * 100_000 + "x",
+            "_" * 100_000 + "x",
+            "* _" * 60_000,
+        ],
+    )
+    def test_a_hostile_one_holds_nobody_up(self, text: str) -> None:
+        """A second is for a slow machine: what is worse than linear takes minutes here."""
+        began = time.process_time()
+        says_nothing(content=f"# A\n{text}")
+        fit_sections(content=f"# A\n{text}", most_tokens=200, section_tokens=50, family=FAMILY)
+        assert time.process_time() - began < 1
+
     @pytest.mark.parametrize("text", [MEMORY, TEMPLATE + "- the lexer fails", "noneconformist", "_a_ and _b_ differ"])
     def test_anything_else(self, text: str) -> None:
         assert not says_nothing(content=text)
@@ -58,6 +84,22 @@ class TestFitSections:
         fitted = self.fit(text, 1_000)
         assert "# Task\nMend it.\n# Log\na line of the log" in fitted
         assert "tokens of this section left out]\n# Next\nShip it." in fitted
+
+    @pytest.mark.parametrize("word", ["word ", "决定", "x"])
+    def test_a_line_that_is_too_long_is_cut_within(self, word: str) -> None:
+        """A paragraph is one line of Markdown."""
+        text = "\n".join(f"# Section {number}\nBegins so. " + word * 3_000 for number in range(5))
+        fitted = self.fit(text, 2_000, section=200)
+        assert 1_000 < estimate_text(text=fitted, family=FAMILY) <= 2_000
+        assert fitted.count("Begins so. ") == fitted.count("left out]") == 5
+        assert fitted.count(f"{word.strip()} …\n[… about") == 5
+
+    def test_a_document_of_one_line(self) -> None:
+        assert self.fit("word " * 14_000, 2_000).startswith("word word")
+
+    def test_headings_alone_that_are_too_many(self) -> None:
+        fitted = self.fit("# h\n" * 20_000, 1_000)
+        assert 500 < estimate_text(text=fitted, family=FAMILY) <= 1_000
 
     def test_a_heading_in_a_fence_is_none(self) -> None:
         text = "# Task\n```\n# not one\n```\n" + "line\n" * 2_000
@@ -136,15 +178,20 @@ class TestSegment:
 
 
 def attempt(talk: Talk, memory: MemoryValue | None, *boundaries: Boundary, **given: Any) -> Step:
-    figures = {name: value for name, value in given.items() if name not in ("instructions", "pre_compact", "tokens")}
+    told = ("instructions", "pre_compact", "tokens", "names_summarizer")
+    figures = {name: value for name, value in given.items() if name not in told}
     situation = situation_of(talk.messages, boundaries=boundaries, tokens=given.get("tokens"), **figures)
     situation = replace(
         situation,
         memory=memory,
         instructions=given.get("instructions", ""),
         pre_compact=given.get("pre_compact"),
+        names_summarizer=given.get("names_summarizer", False),
     )
     return SESSION_MEMORY.attempt(situation)
+
+
+LONG_HEADING = f"# {'long ' * 150}\n" + "text " * 100
 
 
 def refuse() -> str:
@@ -176,6 +223,13 @@ class TestLink:
             (MemoryValue(content=MEMORY, covers_to=200), {"memory_tail_tokens": 5_000}, "does not cover"),
             (MemoryValue(content=MEMORY, covers_to=200), {"context_window": 20_000}, "still over its threshold"),
             (MemoryValue(content=MEMORY * 9_000, covers_to=200), {"memory_tokens": 10**6}, "would go from"),
+            (MemoryValue(content=MEMORY, covers_to=200), {"least_freed_share": 0.9}, "tokens would be freed"),
+            (MemoryValue(content=MEMORY, covers_to=200), {"names_summarizer": True}, "a summariser was named"),
+            (
+                MemoryValue(content=LONG_HEADING, covers_to=200),
+                {"memory_tokens": 100},
+                "no more than headings",
+            ),
         ],
     )
     def test_it_passes(self, memory: MemoryValue | None, given: dict[str, Any], why: str) -> None:

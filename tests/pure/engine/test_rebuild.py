@@ -81,6 +81,7 @@ class TestWhen:
     @pytest.mark.parametrize(("generation", "is_so"), [(0, False), (2, False), (3, True), (4, True)])
     def test_after_so_many_generations(self, generation: int, is_so: bool) -> None:
         assert is_due(request=due(talk(8), generation=generation)) is is_so
+        assert not is_due(request=replace(due(talk(8), generation=generation), in_haste=True)), "a client waits"
 
     def test_before_it_the_conversation_is_asked_with_the_facts(self) -> None:
         asked = asking(said())
