@@ -15,7 +15,7 @@ from compaction_app.services.approvals import Decider
 
 def edit_candidate(*, run: CompactionRun, summary: str, by: Decider, now: datetime) -> None:
     """Put another text in the place of the candidate's summary; it is stored once somebody accepts it. Raises
-    NotAwaiting, BadEdit."""
+    NotAwaiting, BadEdit; CannotAccept where it can't be accepted any more."""
     approvals.edit(run=run, summary=summary, by=by, now=now)
 
 

@@ -34,8 +34,7 @@ def plan_compaction(*, session: Session, wanted: Wanted) -> Plan:
         if wanted.scope is not Scope.WHOLE:
             cut = partial.find_cut(session=session, scope=wanted.scope, uuid=wanted.scope_uuid)
     except ActiveRun as active:
-        detail = f"Run {active.run.uuid} of this session is not finished ({active.run.status})."
-        return Plan(wanted=wanted, run=None, code="active_run", detail=detail)
+        return Plan(wanted=wanted, run=None, code="active_run", detail=str(active))
     except NothingToCompact as nothing:
         return Plan(wanted=wanted, run=None, code="nothing_to_compact", detail=str(nothing))
     except (PartialRefused, ReactiveRefused) as refused:

@@ -17,6 +17,7 @@ from compaction_app.api.exceptions import Conflict, Refused
 from compaction_app.api.fields import Described, JsonObject, PlainText, StrictSerializer
 from compaction_app.api.runs import RunBody
 from compaction_app.api.schema import error
+from compaction_app.engine.outcome import FailureReason
 from compaction_app.engine.summary import SECTIONS, heading
 from compaction_app.models import CompactionCandidate, CompactionRun
 
@@ -34,7 +35,8 @@ BAD_EDIT = error(
 )
 NOT_AWAITING = error(
     "`not_awaiting`: the run does not wait, or somebody has decided; `stale_view`: what it was made of has changed "
-    "since, and the run has failed.",
+    "since, so that it can not be stored. After `accept/` the run has failed then; after an edit it goes on waiting. "
+    "Both come before anything that is wrong with the text.",
     code="not_awaiting",
     detail="Run 0e0c7f3a-98a0-4f0c-9a7e-1f7a2c3d4e5f does not wait for approval: it is succeeded.",
 )
@@ -136,7 +138,8 @@ def _conflict(run_error: Exception) -> Exception:
     if isinstance(run_error, actions.BadEdit):
         return Refused(str(run_error), code=run_error.code, attr="summary")
     if isinstance(run_error, actions.CannotAccept):
-        return Refused(str(run_error), code=run_error.code)
+        kind = Conflict if run_error.code == FailureReason.STALE_VIEW else Refused
+        return kind(str(run_error), code=run_error.code)
     return run_error
 
 

@@ -77,8 +77,7 @@ def translate(exc: Exception) -> Exception:
         details = [f'The uuid "{uuid}" is stored already with other content.' for uuid in exc.conflicts]
         return UuidTaken(details, attr="uuid", uuids=list(exc.conflicts))
     if isinstance(exc, actions.ActiveRun):
-        run = str(exc.run.uuid)
-        return RunActive(f"Run {run} of this session is not finished ({exc.run.status}).", run=run)
+        return RunActive(str(exc), run=str(exc.run.uuid))
     if isinstance(exc, actions.NothingToCompact):
         return NothingToCompact(str(exc))
     if isinstance(exc, actions.PartialRefused):

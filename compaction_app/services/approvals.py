@@ -79,11 +79,20 @@ class Decider:
 
 
 def edit(*, run: CompactionRun, summary: str, by: Decider, now: datetime) -> None:
-    """Put another text in the place of the candidate's summary. Raises NotAwaiting, BadEdit."""
-    found = _checked(run=run, summary=summary)
-    with transaction.atomic():
-        lock_session(session_id=run.session_id)
-        _revise(candidate=_awaiting(run), summary=summary, found=found, by=by, now=now)
+    """Put another text in the place of the candidate's summary. Raises NotAwaiting, BadEdit; CannotAccept (stale_view)
+    where what it was made of is not there any more: nobody's time is to go into a text that can't be stored. The run
+    goes on waiting, to be rejected, or to be accepted in vain.
+    """
+    try:
+        found = _checked(run=run, summary=summary)
+        with transaction.atomic():
+            lock_session(session_id=run.session_id)
+            candidate = _awaiting(run)
+            _refuse_stale(candidate)
+            _revise(candidate=candidate, summary=summary, found=found, by=by, now=now)
+    except StaleView as stale:
+        detail = f"It can not be stored any more: {stale}. Reject it."
+        raise CannotAccept(code=FailureReason.STALE_VIEW.value, detail=detail) from stale
 
 
 def accept(*, run: CompactionRun, by: Decider, now: datetime, summary: str | None = None) -> None:
@@ -94,8 +103,8 @@ def accept(*, run: CompactionRun, by: Decider, now: datetime, summary: str | Non
     """
     if summary is not None and CompactionCandidate.objects.filter(run=run, summary=summary).exists():
         summary = None  # as it stands already: no edit
-    found = None if summary is None else _checked(run=run, summary=summary)
     try:
+        found = None if summary is None else _checked(run=run, summary=summary)
         with transaction.atomic():
             locked = lock_session(session_id=run.session_id)
             candidate = _awaiting(run)
@@ -191,11 +200,19 @@ def _awaiting(run: CompactionRun) -> CompactionCandidate:
     return found
 
 
+def _refuse_stale(candidate: CompactionCandidate) -> None:
+    session = candidate.run.session
+    if why := transcripts.gone_stale(session=session, head_id=candidate.head_id, as_of=candidate.as_of):
+        raise StaleView(why)
+
+
 def _checked(*, run: CompactionRun, summary: str) -> dict[str, Any]:
-    """What the audit says of an edited text. Outside of any lock: it reads history. Raises NotAwaiting, BadEdit."""
-    candidate = CompactionCandidate.objects.filter(run=run).first()
-    if candidate is None:
-        raise NotAwaiting(run=run)
+    """What the audit says of an edited text. Outside of any lock: it reads history. Raises NotAwaiting, StaleView,
+    BadEdit, in this order: a text is of no use where nobody waits for it."""
+    candidate = CompactionCandidate.objects.select_related("run__session__team").filter(run=run).first()
+    if candidate is None or candidate.run.status != RunStatus.AWAITING_APPROVAL:
+        raise NotAwaiting(run=candidate.run if candidate else run)
+    _refuse_stale(candidate)
     draft = draft_of(candidate=candidate)
     if draft.summary_blocks:
         detail = "The summary is a block that the provider has signed: it is taken as it is, or not at all."

@@ -49,11 +49,14 @@ logger = logging.getLogger(__name__)
 
 
 class ActiveRun(Exception):
-    """The session has a run that is not finished; `run` is it."""
+    """The session has a run that is not finished; `run` is it. The message says what it waits for."""
 
     def __init__(self, *, run: CompactionRun) -> None:
         self.run = run
-        super().__init__(f"run {run.uuid} is {run.status}")
+        told = f"Run {run.uuid} of this session is not finished ({run.status})."
+        if run.status == RunStatus.AWAITING_APPROVAL:
+            told = f"Run {run.uuid} of this session waits for approval: runs/{run.uuid}/accept/ or reject/ decides."
+        super().__init__(told)
 
 
 def queue_run(

@@ -51,7 +51,7 @@ class Command(OneLineCommand):
                     listener=_shown_by(bar, session),
                 )
             except actions.ActiveRun as active:
-                raise CommandError(f"the session has an active run already: {active.run.uuid}") from active
+                raise CommandError(f"the session has an active run already: {active}") from active
             except actions.CommandError as wrong:
                 raise CommandError(str(wrong)) from wrong
             except actions.PartialRefused as refused:
