@@ -62,10 +62,7 @@ def revert(*, boundary: CompactBoundary, now: datetime, by: Any = None) -> Sessi
         session = lock_session(session_id=boundary.session_id)
         row = CompactBoundary.objects.get(pk=boundary.pk)
         if not row.as_value().kind.summarizes:
-            raise RevertRefused(
-                code="light_boundary",
-                detail="A clearing falls with the summary below it; only that one can be reverted.",
-            )
+            raise RevertRefused(code="light_boundary", detail=_why_no_clearing(session=session, row=row))
         if row.reverted_at is not None:
             raise RevertRefused(
                 code="already_reverted", detail="This boundary is reverted already; restore/ undoes it."
@@ -107,7 +104,7 @@ def restore(*, boundary: CompactBoundary, now: datetime) -> CompactBoundary:
 
 def _refuse_restore(*, session: Session, row: CompactBoundary) -> None:
     if not row.as_value().kind.summarizes:
-        raise RevertRefused(code="light_boundary", detail="A clearing comes back with the summary below it.")
+        raise RevertRefused(code="light_boundary", detail=_why_no_clearing(session=session, row=row))
     if row.reverted_at is None:
         raise RevertRefused(code="not_reverted", detail="This boundary is in force.")
     head = selectors.head_boundary(session=session)
@@ -120,6 +117,21 @@ def _refuse_restore(*, session: Session, row: CompactBoundary) -> None:
             code="stale_view",
             detail="The conversation was taken back to an earlier message since: it covers another past.",
         )
+
+
+def _why_no_clearing(*, session: Session, row: CompactBoundary) -> str:
+    """Why a clearing is neither taken back nor brought back by itself, and what can be done instead."""
+    if row.reverted_with_id is not None:
+        return "A clearing comes back with the summary that it fell with; only that one can be restored."
+    if row.reverted_at is not None:
+        return "This clearing was undone when the conversation was taken back to an earlier message."
+    head = selectors.head_boundary(session=session)
+    if head is not None and head.pk < row.pk:
+        return "A clearing falls with the summary below it; only that one can be reverted."
+    return (
+        "A clearing alone is not taken back: only a boundary that summarises can be reverted. Nothing was lost: the "
+        "results stand in messages/ as they were."
+    )
 
 
 def _copy(*, session: Session, row: CompactBoundary, now: datetime) -> CompactBoundary:
