@@ -19,7 +19,7 @@ from compaction_app.api.schema import error
 from compaction_app.engine.cleanup import CacheName, Scope
 from sessions_app.models import Attachment, CompactBoundary
 from sessions_app.models.boundaries import CLEARING_CHOICES, KIND_CHOICES
-from sessions_app.transcript.messages import text_of
+from sessions_app.transcript.diff import begins
 from sessions_app.transcript.view import ViewItem
 
 
@@ -242,7 +242,10 @@ class DiffItem(serializers.Serializer[Any]):
     position = serializers.IntegerField(help_text="In the history; 0 for what a boundary put in.")
     role = serializers.CharField(help_text="Whose message it is.")
     tokens = serializers.IntegerField(help_text="What it takes, estimated.")
-    begins = serializers.CharField(help_text=f"Its first {FIRST_CHARS} characters of text.")
+    begins = serializers.CharField(
+        help_text=f"What it is recognised by, at most {FIRST_CHARS} characters: its text, of a call the tool and its "
+        "first argument, of a result its first words, `[image]` for an image."
+    )
 
 
 class DiffPart(serializers.Serializer[Any]):
@@ -296,7 +299,7 @@ def _part(items: Sequence[ViewItem], tokens: int) -> dict[str, Any]:
             "position": item.position,
             "role": item.role.value,
             "tokens": item.tokens,
-            "begins": text_of(item.content)[:FIRST_CHARS],
+            "begins": begins(content=item.content, most=FIRST_CHARS),
         }
         for item in items[:MOST_ITEMS]
     ]

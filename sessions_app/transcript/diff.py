@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from sessions_app.transcript.messages import Content, ContentBlock, content_blocks
 from sessions_app.transcript.view import ContextView, ViewItem
+
+MOST_NAME_CHARS = 80  # of a tool's name, or of a block's type that nobody here knows
+EMPTY_RESULT = "[empty result]"
+_SILENT = ("thinking", "redacted_thinking")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,3 +56,63 @@ def diff_views(*, before: ContextView, after: ContextView) -> ContextDiff:
         tokens_after=after.tokens,
         thinking_dropped=sum(now.stale_thinking and not then.stale_thinking for then, now in both),
     )
+
+
+def begins(*, content: Content, most: int) -> str:
+    """What a message is recognised by, in at most `most` characters: its text, of a call its tool and first argument,
+    of a result its first words, of media their kind; thinking only where there is nothing else."""
+    if isinstance(content, str):
+        return content[:most]
+    told, length = [], 0
+    for words in _words(content, most=most):
+        told.append(words)
+        length += len(words) + 1
+        if length > most:
+            break
+    if not told and any(block.get("type") in _SILENT for block in content):
+        told = ["[thinking]"]
+    return "\n".join(told)[:most]
+
+
+def _words(content: Content, *, most: int) -> Iterator[str]:
+    for block in content_blocks(content):
+        words = _of_block(block, most=most)
+        if words.strip():
+            yield words
+
+
+def _of_block(block: ContentBlock, *, most: int) -> str:
+    match block.get("type"):
+        case "text":
+            return _text(block.get("text"), most=most)
+        case "tool_use" | "server_tool_use":
+            name, argument = _text(block.get("name"), most=MOST_NAME_CHARS), _argument(block.get("input"), most=most)
+            return f"{name}: {argument}" if argument else name
+        case "tool_result":
+            return _result(block.get("content"), most=most)
+        case kind if kind in _SILENT:
+            return ""
+        case kind:
+            return f"[{str(kind)[:MOST_NAME_CHARS]}]"
+
+
+def _result(content: Any, *, most: int) -> str:
+    if isinstance(content, str):
+        return _first(content, most=most) or EMPTY_RESULT
+    blocks = content if isinstance(content, list | tuple) else ()
+    told = (_of_block(block, most=most) for block in blocks if isinstance(block, Mapping))
+    return next((_first(words, most=most) for words in told if words.strip()), "") or EMPTY_RESULT
+
+
+def _argument(given: Any, *, most: int) -> str:
+    value = next(iter(given.values()), "") if isinstance(given, Mapping) else ""
+    return _first(value, most=most) if isinstance(value, str) else json.dumps(value, default=str)[:most]
+
+
+def _first(text: str, *, most: int) -> str:
+    """Without the space in front: a result that begins with empty lines tells something too."""
+    return text.lstrip()[:most]
+
+
+def _text(value: Any, *, most: int) -> str:
+    return value[:most] if isinstance(value, str) else ""

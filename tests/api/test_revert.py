@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -130,6 +131,49 @@ class TestRestore:
         assert errors(api.send(f"boundaries/{boundary.uuid}/restore/")) == [("stale_view", None)]
 
 
+class TestClearings:
+    """Only what summarises is taken back or brought back; the answer says what holds for this clearing."""
+
+    def clearing(self, api: Api, session: Session) -> str:
+        Session.objects.filter(pk=session.pk).update(last_assistant_at=timezone.now() - timedelta(hours=2))
+        assert api.send(f"sessions/{session.uuid}/prepare/").status_code == 200
+        found = CompactBoundary.objects.filter(session=session).latest("pk")
+        assert found.kind == "microcompact"
+        return str(found.uuid)
+
+    def refused(self, api: Api, boundary: str, *ways: str) -> str:
+        answers = [api.send(f"boundaries/{boundary}/{way}/") for way in ways]
+        for answer in answers:
+            assert (answer.status_code, errors(answer)) == (409, [("light_boundary", None)])
+        [told] = {answer.json()["errors"][0]["detail"] for answer in answers}
+        return str(told)
+
+    def test_one_without_a_summary_below_it(self, api: Api, full: Session) -> None:
+        boundary = self.clearing(api, full)
+        told = self.refused(api, boundary, "revert", "restore")
+        assert "Nothing was lost: the results stand in messages/" in told
+        assert "summary below" not in told
+
+    def test_one_below_a_summary(self, api: Api, full: Session) -> None:
+        boundary = self.clearing(api, full)
+        compacted(full)
+        assert "Nothing was lost" in self.refused(api, boundary, "revert", "restore")
+
+    def test_one_above_a_summary_falls_and_comes_back_with_it(self, api: Api, full: Session) -> None:
+        summary = compacted(full)
+        append(full, *turns(30, start=100))
+        boundary = self.clearing(api, full)
+        assert "falls with the summary below it" in self.refused(api, boundary, "revert", "restore")
+        assert api.send(f"boundaries/{summary.uuid}/revert/").status_code == 200
+        assert "comes back with the summary that it fell with" in self.refused(api, boundary, "revert", "restore")
+
+    def test_one_that_a_rewind_has_undone(self, api: Api, full: Session) -> None:
+        boundary = self.clearing(api, full)
+        append(full, user("another way", uuid="other", parent_uuid="b3"))
+        assert CompactBoundary.objects.get().reverted_at is not None
+        assert "taken back to an earlier message" in self.refused(api, boundary, "revert", "restore")
+
+
 class TestTimeTravel:
     def test_any_earlier_context_comes_back_to_the_letter(self, api: Api, full: Session) -> None:
         seen: dict[str, Any] = {}
@@ -171,6 +215,14 @@ class TestDiff:
         assert found["went"]["count"] + found["stayed"]["count"] == 160
         assert found["tokens_before"] == found["went"]["tokens"] + found["stayed"]["tokens"]
         assert found["tokens_after"] == found["came"]["tokens"] + found["stayed"]["tokens"]
+
+    def test_what_went_is_recognised_whatever_it_was(self, api: Api, full: Session) -> None:
+        found = api.read(f"boundaries/{compacted(full).uuid}/diff/").json()
+        told = [item["begins"] for part in ("went", "came", "stayed") for item in found[part]["items"]]
+        assert all(told)
+        assert told[1] == "Read: /srv/app/file_0.py"
+        assert told[2].startswith("def step_0(): ...")
+        assert max(map(len, told)) == 200
 
     def test_it_says_the_same_whatever_came_since(self, api: Api, full: Session) -> None:
         boundary = compacted(full)
