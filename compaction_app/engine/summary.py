@@ -35,9 +35,9 @@ _ANALYSIS_END = re.compile(r"</\s*analysis\s*>", re.IGNORECASE)
 _ANALYSIS = re.compile(r"<\s*analysis\s*>", re.IGNORECASE)
 _SUMMARY = re.compile(r"<\s*summary\s*>", re.IGNORECASE)
 _SUMMARY_END = re.compile(r"</\s*summary\s*>", re.IGNORECASE)
-_HEADING = re.compile(r"^ {0,3}(#{1,6})[ \t]*(.+?)[ \t#]*$")
-_BOLD = re.compile(r"^ {0,3}\*\*[ \t]*([^*\n]{1,120}?)[ \t]*[:：]?[ \t]*\*\*[ \t]*[:：]?[ \t]*(.*)$")
-_PLAIN = re.compile(r"^(\S.{0,119}?)[ \t]*()$")
+_HEADING = re.compile(r"^ {0,3}(#{1,6})[ \t]*(.+)$")
+_BOLD = re.compile(r"^ {0,3}\*\*([^*\n]{1,140})\*\*[ \t]*[:：]?[ \t]*(.*)$")
+_PLAIN = re.compile(r"^(\S.{0,119})()$")
 _TITLED = re.compile(rf"^(\d[ \t]*[.)、．。][ \t]*(?:{'|'.join(SECTIONS)}))[ \t]*[:：][ \t]*(\S.*)$", re.IGNORECASE)
 # A number of a section, and never that of a subsection ("3.1") or a time.
 _NUMBERED = re.compile(r"^(?:section[ \t]+|[(（])?(\d)[ \t]*[.)、．。:：）\-–—|](?!\d)[ \t]*(.*)$", re.IGNORECASE)
@@ -167,7 +167,7 @@ def _sections(text: str) -> list[_Heading]:
     lines = list(_unfenced(text))
     styles = [
         _by_heading(lines),
-        _by_style(lines, _BOLD),
+        _by_style(lines, _BOLD, closing=":： \t"),
         _by_style(lines, _TITLED),
         _by_style(lines, _PLAIN, titled=True),
     ]
@@ -179,7 +179,7 @@ def _by_heading(lines: list[tuple[int, str]]) -> list[_Heading]:
     levels: dict[int, list[_Heading]] = {}
     for index, line in lines:
         match = _HEADING.match(line)
-        number = _number(match[2].strip("* "), bare=True) if match else None
+        number = _number(match[2].rstrip(" \t#").strip("* "), bare=True) if match else None
         if match and number:
             levels.setdefault(len(match[1]), []).append(_Heading(line=index, number=number))
     most = max(sorted(levels), key=lambda level: len({one.number for one in levels[level]}), default=0)
@@ -187,14 +187,17 @@ def _by_heading(lines: list[tuple[int, str]]) -> list[_Heading]:
     return sorted(found, key=lambda one: one.line)
 
 
-def _by_style(lines: list[tuple[int, str]], style: re.Pattern[str], *, titled: bool = False) -> list[_Heading]:
+def _by_style(
+    lines: list[tuple[int, str]], style: re.Pattern[str], *, titled: bool = False, closing: str = ""
+) -> list[_Heading]:
     """`titled`: only with the section's own title, or a colon at the end, because lists are numbered too. So does a
-    line that goes on behind its heading."""
+    line that goes on behind its heading. `closing`: characters that end a heading and are none of it."""
     found = []
     for index, line in lines:
-        match = style.match(line)
-        number = _number(match[1]) if match else None
-        if match and number and (not (titled or match[2]) or _is_titled(match[1], number)):
+        match = style.match(line.rstrip(" \t"))
+        text = match[1].strip(" \t").rstrip(closing) if match else ""
+        number = _number(text)
+        if match and number and (not (titled or match[2]) or _is_titled(text, number)):
             found.append(_Heading(line=index, number=number, rest=match[2]))
     return found
 

@@ -23,8 +23,6 @@ _TAGS = (
     "|bash-input|bash-stdout|bash-stderr|system-reminder|task-notification"
 )
 _WRAPPED = re.compile(rf"\s*<({_TAGS})>.*?(?:</\1>|\Z)\s*", re.DOTALL)
-_COMMAND = re.compile(r"<command-name>\s*(.*?)\s*</command-name>", re.DOTALL)
-_ARGUMENTS = re.compile(r"<command-args>\s*(.*?)\s*</command-args>", re.DOTALL)
 _INTERRUPT = re.compile(r"^\s*\[Request interrupted by user[^\]]*\]\s*$")
 
 
@@ -178,14 +176,21 @@ def human_text(message: Message) -> str:
 
 def _typed(text: str) -> str:
     """A text without the wrappers that it begins with; a slash command that was given arguments, with these."""
-    arguments = _ARGUMENTS.search(text) if text.lstrip().startswith("<command-") else None
-    if arguments and arguments[1]:
-        command = _COMMAND.search(text)
-        return f"{command[1]} {arguments[1]}" if command else arguments[1]
-    rest = text
-    while wrapped := _WRAPPED.match(rest):
-        rest = rest[wrapped.end() :]
-    return rest
+    arguments = _between(text, "command-args") if text.lstrip().startswith("<command-") else ""
+    if arguments:
+        command = _between(text, "command-name")
+        return f"{command} {arguments}" if command else arguments
+    at = 0
+    while wrapped := _WRAPPED.match(text, at):
+        at = wrapped.end()
+    return text[at:]
+
+
+def _between(text: str, tag: str) -> str:
+    """What stands in the first element of that name; "" where there is none that ends."""
+    _, begun, rest = text.partition(f"<{tag}>")
+    inner, ended, _ = rest.partition(f"</{tag}>")
+    return inner.strip() if begun and ended else ""
 
 
 def is_human_prompt(message: Message) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from compaction_app.admin.rendering.blocks import MarkdownBlock, PlainBlock, render_text
 from compaction_app.engine.summary import SECTIONS
 
-_HEADING = re.compile(r"^\s{0,3}(?:#{1,4}\s*|\*\*)?\d\.\s+(?P<name>[A-Za-z ]{3,40}?)\s*:?\s*(?:\*\*)?:?\s*$")
+_HEADING = re.compile(r"^\s{0,3}(?:#{1,4}\s*|\*\*)?\d\.\s+(?P<name>[A-Za-z][A-Za-z ]{2,39})[\s:*]*$")
 _NAMES = frozenset(name.casefold() for name in SECTIONS)
 
 

@@ -20,7 +20,7 @@ _FILE_LIKE = re.compile(r"[./]|^[A-Z][a-z]+file$")
 _TEE = re.compile(rf"\btee\s+(?:-a\s+)?{_WORD}", re.ASCII)
 _SED = re.compile(r"\bsed\s+(?:-\w+\s+)*-i\S*\s+(.+)")
 _SED_TARGET = re.compile(r"(?:^|\s)([\w@+./~-]*[\w@+-]\.\w+)(?=\s|$)", re.ASCII)
-_SHOWN = re.compile(r"(?:^|[;&|]\s*|\n)\s*(?:cat|head|tail|less|nl|sed\s+-n)\s+((?:[^;&|\n<>])+)")
+_SHOWN = re.compile(r"(?:^|[;&|\n])[ \t]*(?:cat|head|tail|less|nl|sed[ \t]+-n)[ \t]+([^;&|\n<>]+)")
 _SHOWN_TARGET = re.compile(r"(?:^|\s)[\"']?([\w@+./~-]*[\w@+-]\.\w+)[\"']?(?=\s|$)", re.ASCII)
 _NOT_FILES = ("/dev/",)
 

@@ -20,7 +20,7 @@ NAME = re.compile(
     r"|\b(?:[0-9]+[a-f]|[a-f]+[0-9])[0-9a-f]{5,62}\b"  # hash
     r"|\b\d{3,}\b"
     r"|(?<!\\)\b[A-Za-z][A-Za-z0-9]*(?:_[A-Za-z0-9]+)+\b|\b_+[A-Za-z][A-Za-z0-9_]*"  # snake_case, CONSTANT_CASE
-    r"|(?<!\\)\b[a-z]+[0-9]*(?:[A-Z][A-Za-z0-9]*)+\b|\b[A-Z][a-z0-9]+(?:[A-Z][A-Za-z0-9]*)+\b"  # camelCase, PascalCase
+    r"|(?<!\\)\b[a-z]+[0-9]*[A-Z][A-Za-z0-9]*\b|\b[A-Z][a-z0-9]+[A-Z][A-Za-z0-9]*\b"  # camelCase, PascalCase
     r"|\b[A-Z]{2,}[a-z][A-Za-z0-9]*\b"
     r"|(?<!\\)\b[A-Za-z]+[0-9][A-Za-z0-9]*\b",  # name with a digit
     re.ASCII,

@@ -13,7 +13,7 @@ _TERMINAL = re.compile(
 )
 _WORD_CHARACTER = re.compile(r"[\w./:@+-]")
 _HEADING = re.compile(r"^\s{0,3}#{1,6}(?:\s|$)")
-_SECTION = re.compile(r"^\s*(?:#\s*\d+\.|#{2,6})\s", re.MULTILINE)
+_SECTION = re.compile(r"^[^\S\n]*(?:#\s*\d+\.|#{2,6})\s", re.MULTILINE)
 _FENCE_RUN = re.compile(r"`{3,}")
 # Scripts without spaces between words: kana, Han, full-width forms. Hangul is spaced.
 _UNSPACED = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
