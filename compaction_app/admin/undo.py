@@ -11,11 +11,11 @@ from django.utils import timezone
 
 from compaction_app import actions, selectors
 from compaction_app.admin import cells
-from compaction_app.admin.rendering.calls import headline
 from compaction_app.admin.rendering.text import one_line
 from sessions_app import selectors as transcripts
 from sessions_app.models import CompactBoundary
-from sessions_app.transcript.messages import content_blocks, text_of, tool_results, tool_uses
+from sessions_app.transcript.diff import begins
+from sessions_app.transcript.messages import text_of
 from sessions_app.transcript.view import REFERENCE_OPENING, SUMMARY_OPENING, ViewItem
 
 MOST_ITEMS, TEXT_CHARS = 50, 160  # of each part of the page
@@ -61,21 +61,13 @@ def _part(title: str, what: str, items: Sequence[ViewItem], tokens: int, boundar
 
 
 def _words(item: ViewItem) -> str:
-    """What an item is told by: its text, without what all such texts open with, or the kind of its first block."""
-    text = text_of(item.content)
-    if not item.position and text.startswith(SUMMARY_OPENING):
+    """What an item is told by, without what all texts open with that a boundary puts in."""
+    text = text_of(item.content) if not item.position else ""
+    if text.startswith(SUMMARY_OPENING):
         return f"Summary: {one_line(text.removeprefix(SUMMARY_OPENING), limit=TEXT_CHARS)}"
-    if not item.position and text.startswith(REFERENCE_OPENING):
+    if text.startswith(REFERENCE_OPENING):
         return text.removeprefix(REFERENCE_OPENING)
-    if text.strip():
-        return text
-    calls = [f"calls {block.get('name')}: {headline(block.get('input'))}" for block in tool_uses(item.content)]
-    if calls:
-        return calls[0]
-    if any(True for _ in tool_results(item.content)):
-        return "a tool's result"
-    kinds = [str(block.get("type")).replace("_", " ") for block in content_blocks(item.content)]
-    return kinds[0] if kinds else ""
+    return begins(content=item.content, most=TEXT_CHARS + 1)
 
 
 def undo(request: HttpRequest, boundary: CompactBoundary) -> int:

@@ -149,7 +149,7 @@ class CompactBoundary(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.kind} to {self.covers_to}"
+        return f"{self.get_kind_display()} to {self.covers_to}"
 
     def as_value(self) -> values.Boundary:
         """The boundary with its attachments, which should have been prefetched; a `base` costs two more queries."""

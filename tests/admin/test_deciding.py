@@ -123,7 +123,8 @@ class TestUndo:
         shown = world.page("mia", self.path(world.boundary))
         assert "Revert this boundary?" in shown
         assert "please do step 0" in shown
-        assert "calls Read: /srv/app/file_0.py" in shown
+        assert "Read: /srv/app/file_0.py" in shown
+        assert "def step_0()" in shown, "a result by its first words"
         assert "Summary: ## 1. Primary Request and Intent" in shown
         assert "Comes back: what it hides" in shown
         assert "tokens</b> larger" in shown
