@@ -36,7 +36,7 @@ def give(session: Session, content: str, covers: str = "b3") -> SessionMemory:
 
 def extracted(session: Session, **values: Any) -> SessionMemory:
     row = give(session, "# Task\nMend the parser.")
-    given = {"source": "extracted", "summarizer": "anthropic_messages", "model": "m" * 300, "generation": 2, **values}
+    given = {"source": "extracted", "summarizer": "anthropic_messages", "model": "m" * 200, "generation": 2, **values}
     SessionMemory.objects.filter(pk=row.pk).update(**given)
     return row
 
