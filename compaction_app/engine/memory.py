@@ -13,7 +13,7 @@ _HEADING = re.compile(r"^ {0,3}#{1,6}(?:\s|$)")
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})")
 # No two parts of this can take the same characters: a document comes from anybody, and is read in linear time.
 _BULLET = re.compile(r"(?:[-*+]\s*)?(?:\[ \]\s*)?")
-_RULE, _AROUND = "-*_= ", "()[]<>.:… "
+_AROUND = "()[]<>.:… "
 # What a template holds where nothing was written yet.
 _NOTHING = frozenset({"", "none", "nothing", "n/a", "empty", "todo", "tbd", "none recorded", "nothing yet", "none yet"})
 LEFT_OUT = "[… about {tokens:,} tokens of this section left out]"
@@ -28,7 +28,7 @@ def says_nothing(*, content: str) -> bool:
 
 
 def _is_empty(line: str) -> bool:
-    if line.startswith("#") or not line.strip(_RULE) or _LEFT_OUT.fullmatch(line):
+    if line.startswith("#") or not any(map(str.isalnum, line)) or _LEFT_OUT.fullmatch(line):
         return True
     bullet = _BULLET.match(line)
     rest = line[bullet.end() :] if bullet else line

@@ -13,12 +13,14 @@ from django.db import transaction
 from compaction_app import selectors, telemetry
 from compaction_app.engine.decision import switched_off
 from compaction_app.engine.model_summary.calls import CallRecord
+from compaction_app.engine.offer import summary_request
 from compaction_app.engine.outcome import CompactionRefused
-from compaction_app.engine.ports import Silent, SummaryRequest, SummaryResult
+from compaction_app.engine.ports import Silent, SummaryResult
 from compaction_app.engine.segment import Segment, whole_segment
+from compaction_app.engine.values import Trigger
 from compaction_app.llm.factory import Outside, as_text, make_summarizer, summarizer_name
 from compaction_app.models import CompactionState, SessionMemory
-from compaction_app.services.situations import conversation_of, originals_of
+from compaction_app.services.situations import situation_as_found
 from sessions_app import selectors as transcripts
 from sessions_app.catalog import tokenizer_family
 from sessions_app.models import Message, Session
@@ -182,7 +184,6 @@ def extract(*, session_id: int, now: datetime) -> SessionMemory | None:
 
 def _written(*, session: Session, segment: Segment, policy: Policy, calls: _Calls, now: datetime) -> SummaryResult:
     view = transcripts.context_view(session=session)
-    chain = view.boundary.chain if view.boundary else ()
     name = summarizer_name(setting=settings.COMPACTION_SUMMARIZER, key_set=settings.ANTHROPIC_KEY_SET)
     summarizer = make_summarizer(
         name=as_text(name=name),
@@ -193,18 +194,8 @@ def _written(*, session: Session, segment: Segment, policy: Policy, calls: _Call
             now=lambda: now,
         ),
     )
-    originals = originals_of(session=session, policy=policy, last_position=segment.covers_to)
-    request = SummaryRequest(
-        history=[m for m in originals(segment.covers_to) if m.kind == MessageKind.NORMAL],
-        tail=segment.tail,
-        budget_tokens=policy.memory_tokens,
-        family=tokenizer_family(session.model),
-        policy=policy,
-        compacted=segment.compacted,
-        earlier_summary="\n\n".join(one.summary for one in chain if one.summary),
-        generation=max((one.generation for one in chain), default=0),
-        conversation=conversation_of(session=session, view=view, policy=policy),
-    )
+    situation = situation_as_found(session=session, view=view, policy=policy, trigger=Trigger.AUTO)
+    request = summary_request(situation=situation, segment=segment, budget_tokens=policy.memory_tokens)
     return summarizer.summarize(request=request, progress=Silent())
 
 

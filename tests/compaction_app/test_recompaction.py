@@ -14,7 +14,7 @@ from django.utils import timezone
 from compaction_app.engine import facts
 from compaction_app.engine.facts import FactKind
 from compaction_app.models import CompactionCandidate, CompactionRun, RunStatus, TelemetryEvent
-from compaction_app.services import reverts, runs
+from compaction_app.services import memory, reverts, runs
 from sessions_app import selectors as transcripts
 from sessions_app.models import CompactBoundary, Session
 from sessions_app.services.incoming import IncomingMessage
@@ -270,3 +270,23 @@ def test_a_history_that_begins_with_a_clients_summary_does_not_lose_it(stub: Stu
     again(session, times=2)
     assert "made anew from" in why_of(session.runs.order_by("-id").first())
     assert "the ledger came from COBOL" in sent(stub)[1]
+
+
+class TestMemory:
+    def test_what_a_model_extracts_is_no_summary_of_a_summary_alone(self, stub: StubApi, settings: Any) -> None:
+        settings.COMPACTION_SUMMARIZER = "anthropic"
+        session = begun()
+        generations = []
+        for number in range(5):
+            append(session, *turns(30, start=1_000 * (number + 1)))
+            written = memory.extract(session_id=session.pk, now=timezone.now())
+            assert written is not None
+            generations.append(written.generation)
+            run = compact(session, summarizer="")
+            assert run.boundary is not None, run.detail
+            assert run.boundary.kind == "session_memory", why_of(run)
+        asked = sent(stub)
+        assert len(asked) == 5
+        for number, body in enumerate(asked):
+            assert [told for told in FIRST_PART if told not in body] == [], f"in call {number + 1}"
+        assert generations == [1, 2, 3, 1, 2]

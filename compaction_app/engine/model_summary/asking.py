@@ -50,7 +50,8 @@ class Asking:
     """Requests for one summary, or for parts of it, and what of the retries is left over all of them.
 
     `until`: by the owner's clock, when the time for it is over, and `time_over` says so. Of the progress, `done` is
-    behind it, and the next request moves it on by `step`: shares of one.
+    behind it, and the next request moves it on by `step`: shares of one. `digested`: API rounds of which the requests
+    that were answered held a digest only, because they were too long.
     """
 
     owner: ModelSummarizer
@@ -63,6 +64,7 @@ class Asking:
     step: float = 1.0
     cuts: int = 0
     again: int = 0
+    digested: int = 0
     told: float = FIRST
     usages: list[dict[str, object]] = field(default_factory=list)
 
@@ -75,7 +77,9 @@ class Asking:
             if shorter is not None:
                 material, built, cut, is_new, shorter = shorter.material, shorter.built, shorter.cut, True, None
             try:
-                return self._call(material.way, built, cut, is_new)
+                answer = self._call(material.way, built, cut, is_new)
+                self.digested += cut.dropped_groups if cut else 0
+                return answer
             except ProviderError as error:
                 if error.problem in TOO_LONG:
                     shorter = self._shorten(material, built, error)

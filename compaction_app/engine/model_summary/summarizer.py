@@ -109,7 +109,8 @@ class _Answering:
         finally:
             self.told = asking.told
         result = self._result(text, completion, shared=False)
-        return replace(result, from_originals=True, note=plan.told)
+        left = f"; {asking.digested:,} rounds were too much for that and told by a digest" if asking.digested else ""
+        return replace(result, from_originals=True, note=f"{plan.told}{left}")
 
     def _ordinary(self) -> SummaryResult:
         asking = self._asking()
