@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -12,7 +13,16 @@ LONGEST_UUID = 128  # characters; the column that holds a message's uuid
 QUOTED = "Where it is meant as a word of the instructions, put it in quotes."
 TWO_SCOPES = f"The command has two scopes: give one of up_to: and from:, once. {QUOTED}"
 LATE_SCOPE = f"A scope (up_to: or from:) comes first, before the instructions. {QUOTED}"
+NO_SCOPE = (
+    "The command begins like a scope, but a scope is written up_to:UUID or from:UUID, with no space and nothing else "
+    "around it. Where instructions are meant, begin them with another word."
+)
 _SCOPE = re.compile(r"(up_to|from):(.*)", re.IGNORECASE | re.DOTALL)
+# What people write for a scope; "until" because it is what "up to" means.
+_NAMES_OF_SCOPES = {"upto", "until", "from"}
+_NAME_ALONE = {"up_to", "up-to", "upto"}
+# The second is what a text field makes of the first.
+_DASHES = ("--", "\u2014")
 
 
 class CommandError(ValueError):
@@ -39,8 +49,9 @@ class CompactCommand:
 def parse_command(text: str) -> CompactCommand:
     """`/compact [up_to:UUID | from:UUID] [instructions]`, as a client passes it on. Raises CommandError.
 
-    Whatever doesn't begin with the word `/compact` is refused, and so is a scope that is not its first word: a typo
-    must not cost a compaction of the whole. Instructions are kept as they are but for the space around them.
+    Whatever doesn't begin with the word `/compact` is refused. So is a scope that is not its first word, and a first
+    word that only looks like a scope: a typo must not cost a compaction of the whole. Instructions are kept as they
+    are but for the space around them.
     """
     _check_storable(text)
     word, rest = _first(text)
@@ -59,7 +70,7 @@ def parse_typed(text: str) -> CompactCommand:
 def _read(text: str) -> CompactCommand:
     """What stands behind the word."""
     scope, uuid, rest = _scope(text)
-    if any(_SCOPE.fullmatch(word) for word in rest.split()):
+    if _has_scope(rest, is_second=bool(uuid)):
         raise CommandError(TWO_SCOPES if uuid else LATE_SCOPE)
     if len(rest) > LONGEST_INSTRUCTIONS:
         raise CommandError(f"The instructions are longer than {LONGEST_INSTRUCTIONS:,} characters.")
@@ -71,6 +82,8 @@ def _scope(text: str) -> tuple[Scope, str, str]:
     word, rest = _first(text)
     found = _SCOPE.fullmatch(word)
     if found is None:
+        if _looks_like_scope(word, rest):
+            raise CommandError(NO_SCOPE)
         return Scope.WHOLE, "", text
     scope, uuid = Scope(found[1].lower()), found[2]
     if not uuid:
@@ -78,6 +91,23 @@ def _scope(text: str) -> tuple[Scope, str, str]:
     if len(uuid) > LONGEST_UUID:
         raise CommandError(f"The uuid after {scope.value}: is longer than {LONGEST_UUID} characters.")
     return scope, uuid, rest
+
+
+def _looks_like_scope(word: str, rest: str) -> bool:
+    """Whether who wrote this first word most likely meant a scope. `from here on` is plain English, `from=X` is not."""
+    written = unicodedata.normalize("NFKC", word).casefold()  # a full-width colon is a colon
+    name, sign, _ = re.split(r"([:=]|$)", written, maxsplit=1)
+    if "".join(filter(str.isalnum, name)) not in _NAMES_OF_SCOPES:
+        return False
+    return bool(sign) or rest.startswith((":", "=")) or name.startswith(_DASHES) or name in _NAME_ALONE
+
+
+def _has_scope(instructions: str, *, is_second: bool) -> bool:
+    """Whether a scope stands among them. One without a uuid is plain English (`the mail from: Alice`), but right
+    behind another scope."""
+    words = instructions.split()
+    found = [_SCOPE.fullmatch(word) for word in words]
+    return any(one and one[2] for one in found) or bool(is_second and found and found[0])
 
 
 def _first(text: str) -> tuple[str, str]:

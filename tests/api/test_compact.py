@@ -192,6 +192,8 @@ class TestCommand:
             ({"command": "up_to:u20"}, ("invalid", "command")),
             ({"command": "/compact keep up_to:u20"}, ("invalid", "command")),
             ({"command": "/compact keep up_to:u20", "dry_run": True}, ("invalid", "command")),
+            ({"command": "/compact up-to:u20"}, ("invalid", "command")),
+            ({"command": "/compact --up-to u20 keep the SQL"}, ("invalid", "command")),
             ({"command": "hello", "dry_run": True}, ("invalid", "command")),
             ({"command": "/compact", "up_to": "u1"}, ("invalid", "up_to")),
             ({"command": "/compact up_to:"}, ("invalid", "command")),

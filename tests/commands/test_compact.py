@@ -54,6 +54,8 @@ def test_words_are_one_command(session: Session, words: list[str], instructions:
         (["up_to:u2", "--from", "u1"], "two scopes"),
         (["--from", "u1", "--up-to", "u2"], "not allowed with"),
         (["keep", "up_to:u20"], "comes first"),
+        (["upto:u20", "keep"], "begins like a scope"),
+        (["/compact --up-to u20"], "begins like a scope"),
         (["/compact", "keep", "from:u20", "--dry-run"], "comes first"),
         (["/compact up_to:"], "uuid is missing"),
         (["x" * 16_385], "longer than 16,384"),

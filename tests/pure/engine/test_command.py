@@ -27,12 +27,19 @@ WHOLE = [
     ("/compact\nkeep the SQL", "keep the SQL"),
     ("/compact\u3000保留 SQL", "保留 SQL"),
     ("/compact   keep\n\n  the  SQL \n", "keep\n\n  the  SQL"),
-    ("/compact 'up_to:x' and (from:y)", "'up_to:x' and (from:y)"),
+    ("/compact keep 'up_to:x' and (from:y)", "keep 'up_to:x' and (from:y)"),
     ("/compact keep what is not_from:x", "keep what is not_from:x"),
     ("/compact /compact", "/compact"),
-    ("/compact up_to", "up_to"),
-    ("/compact upto:x", "upto:x"),
     ("/compact from here on", "from here on"),
+    ("/compact until tomorrow", "until tomorrow"),
+    ("/compact up to here", "up to here"),
+    ("/compact up-to-date: the docs", "up-to-date: the docs"),
+    ("/compact -- from here on", "-- from here on"),
+    ("/compact keep until:x", "keep until:x"),
+    ("/compact keep up_to", "keep up_to"),
+    ("/compact keep up_to: u5", "keep up_to: u5"),
+    ("/compact notes from: alice", "notes from: alice"),
+    ("/compact the mail is from:", "the mail is from:"),
 ]
 # Where nothing but a compaction can be asked for, these are instructions; else they are no command.
 INSTRUCTIONS = [
@@ -74,7 +81,46 @@ def test_what_is_no_command(text: str) -> None:
         parse_command(text)
 
 
-LATE = ["keep up_to:u5", "keep\nFROM:u5 please", "keep up_to: u5", "the mail from: Alice"]
+LOOK_LIKE_SCOPES = [
+    "up-to:U",
+    "upto:U keep the SQL",
+    "upTo:U",
+    "UPTO: U",
+    "until:U",
+    "Until: U",
+    "up_to=U",
+    "from=U",
+    "from = U",
+    "from :U",
+    "up_to",
+    "up_to U",
+    "up-to U",
+    "UpTo\nU",
+    "--up-to U",
+    "--up-to=U",
+    "--up_to:U",
+    "--from U",
+    "--until U",
+    "\u2014from U",
+    "(up_to:U)",
+    "'up_to:U'",
+    '"from":U',
+    "\u201cup_to:U\u201d",
+    "`from:U`",
+    "\u200bup_to:U",
+    "up_to\uff1aU",
+    "\uff46\uff52\uff4f\uff4d:U",
+]
+
+
+@pytest.mark.parametrize("text", LOOK_LIKE_SCOPES)
+def test_a_first_word_that_only_looks_like_a_scope(text: str) -> None:
+    for parse, whole in ((parse_command, f"/compact {text}"), (parse_typed, f"/compact {text}"), (parse_typed, text)):
+        with pytest.raises(CommandError, match=r"begins like a scope.*up_to:UUID or from:UUID"):
+            parse(whole)
+
+
+LATE = ["keep up_to:u5", "keep\nFROM:u5 please", "notes from: alice up_to:u5"]
 
 
 @pytest.mark.parametrize("text", LATE)
@@ -108,7 +154,10 @@ class TestParts:
         with pytest.raises(CommandError, match=rf"uuid is missing right after {scope}:"):
             parse_typed(f"{word}{scope}:{rest}")
 
-    @pytest.mark.parametrize("other", ["up_to:a", "from:a", "up_to:", "FROM:a keep", "keep from:a", "keep\nup_to: a"])
+    def test_a_scopes_word_among_them_is_plain_english(self, scope: Scope, word: str) -> None:
+        assert parse_typed(f"{word}{scope}:{UUID} notes from: alice").instructions == "notes from: alice"
+
+    @pytest.mark.parametrize("other", ["up_to:a", "from:a", "up_to:", "FROM:a keep", "keep from:a", "from: a"])
     def test_two_scopes(self, scope: Scope, word: str, other: str) -> None:
         with pytest.raises(CommandError, match="two scopes"):
             parse_typed(f"{word}{scope}:{UUID} {other}")
@@ -135,7 +184,13 @@ def test_what_can_not_be_stored(parse: Callable[[str], CompactCommand], text: st
 @pytest.mark.parametrize("parse", [parse_command, parse_typed])
 @pytest.mark.parametrize(
     "text",
-    ["/compact up_to: secret", "/compact up_to:secret from:secret", "secret from:secret", "secret" * 5_000],
+    [
+        "/compact up_to: secret",
+        "/compact up_to=secret",
+        "/compact up_to:secret from:secret",
+        "secret from:secret",
+        "secret" * 5_000,
+    ],
 )
 def test_errors_quote_nothing(parse: Callable[[str], CompactCommand], text: str) -> None:
     with pytest.raises(CommandError) as error:
