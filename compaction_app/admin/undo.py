@@ -14,9 +14,8 @@ from compaction_app.admin import cells
 from compaction_app.admin.rendering.text import one_line
 from sessions_app import selectors as transcripts
 from sessions_app.models import CompactBoundary
-from sessions_app.transcript.diff import begins
-from sessions_app.transcript.messages import text_of
-from sessions_app.transcript.view import REFERENCE_OPENING, SUMMARY_OPENING, ViewItem
+from sessions_app.transcript.diff import item_begins
+from sessions_app.transcript.view import ViewItem
 
 MOST_ITEMS, TEXT_CHARS = 50, 160  # of each part of the page
 
@@ -46,7 +45,7 @@ def _part(title: str, what: str, items: Sequence[ViewItem], tokens: int, boundar
             "url": cells.place_url(session_id=boundary.session_id, position=item.position) if item.position else "",
             "role": item.role.value,
             "tokens": item.tokens,
-            "begins": one_line(_words(item), limit=TEXT_CHARS),
+            "begins": one_line(item_begins(item=item, most=TEXT_CHARS + 1), limit=TEXT_CHARS),
         }
         for item in items[:MOST_ITEMS]
     ]
@@ -58,16 +57,6 @@ def _part(title: str, what: str, items: Sequence[ViewItem], tokens: int, boundar
         "rows": rows,
         "more": max(len(items) - MOST_ITEMS, 0),
     }
-
-
-def _words(item: ViewItem) -> str:
-    """What an item is told by, without what all texts open with that a boundary puts in."""
-    text = text_of(item.content) if not item.position else ""
-    if text.startswith(SUMMARY_OPENING):
-        return f"Summary: {one_line(text.removeprefix(SUMMARY_OPENING), limit=TEXT_CHARS)}"
-    if text.startswith(REFERENCE_OPENING):
-        return text.removeprefix(REFERENCE_OPENING)
-    return begins(content=item.content, most=TEXT_CHARS + 1)
 
 
 def undo(request: HttpRequest, boundary: CompactBoundary) -> int:

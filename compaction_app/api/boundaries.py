@@ -19,7 +19,7 @@ from compaction_app.api.schema import error
 from compaction_app.engine.cleanup import CacheName, Scope
 from sessions_app.models import Attachment, CompactBoundary
 from sessions_app.models.boundaries import CLEARING_CHOICES, KIND_CHOICES
-from sessions_app.transcript.diff import begins
+from sessions_app.transcript.diff import item_begins
 from sessions_app.transcript.view import ViewItem
 
 
@@ -299,7 +299,7 @@ def _part(items: Sequence[ViewItem], tokens: int) -> dict[str, Any]:
             "position": item.position,
             "role": item.role.value,
             "tokens": item.tokens,
-            "begins": begins(content=item.content, most=FIRST_CHARS),
+            "begins": item_begins(item=item, most=FIRST_CHARS),
         }
         for item in items[:MOST_ITEMS]
     ]

@@ -75,7 +75,7 @@ def room_of(*, situation: Situation) -> Room:
     """The room of a situation: the smaller of the window and of what the provider told, less what is reserved for the
     output, less a share that keeps the next turns from the same end."""
     found, policy = situation.as_found, situation.policy
-    told, is_old = found.reported or Reported(), _is_old(found)
+    told, old = found.reported or Reported(), _old_tokens(found)
     limit = min(told.limit or found.window.context_window, found.window.context_window)
     reserve = found.window.context_window - found.window.effective_window
     least = int(limit * policy.smallest_effective_share)
@@ -83,7 +83,11 @@ def room_of(*, situation: Situation) -> Room:
     most_ratio = policy.calibration_most_ratio
     plain = min(max(found.ratio, found.shown_ratio, 1.0), most_ratio)
     ours = found.overhead_tokens + found.view.tokens * plain
-    refused = ours if is_old else max(_refused_tokens(found, told=told, limit=limit), ours)
+    if old is None:
+        refused = max(_refused_tokens(found, told=told, limit=limit), ours)
+    else:
+        # What even the context of then does not explain is sent along with the one of now too.
+        refused = ours + max((told.tokens or 0) - old * most_ratio, 0)
     scale = min(refused / ours, most_ratio / plain) if ours else 1.0
     return Room(
         tokens=int(for_prompt * policy.reactive_room_share),
@@ -95,7 +99,7 @@ def room_of(*, situation: Situation) -> Room:
         ratio=plain * scale,
         plain_ratio=plain,
         doubt_tokens=max(round(ours * scale - ours - found.overhead_tokens * (scale - 1)), 0),
-        is_old=is_old,
+        is_old=old is not None,
     )
 
 
@@ -106,19 +110,19 @@ def _refused_tokens(found: Situation, *, told: Reported, limit: int) -> int:
     return 0 if found.view.content_bytes >= found.window.auto_compact_bytes else limit + 1
 
 
-def _is_old(found: Situation) -> bool:
-    """Whether the refused request was made of the context before the newest boundary: about as large as that would have
-    grown to, where the two lie apart (as with a usage that comes late, decision 18)."""
+def _old_tokens(found: Situation) -> int | None:
+    """What the context would have grown to without the newest boundary, where the refused request was made of that:
+    it is as large at least, and the two lie apart (as with a usage that comes late, decision 18). None where not."""
     newest, told = found.newest or found.view.boundary, found.reported
     if newest is None or told is None:
-        return False
+        return None
     newer = [message.tokens for message in found.view.messages if message.position > newest.committed_at]
     grown = newest.tokens_before + sum(newer)
     apart = grown > (1 + found.policy.old_context_share) * found.estimated_tokens
     if told.tokens is None:
-        # Nothing was said since, so the same refusal is told once more.
-        return apart and not newer
-    return apart and told.tokens >= (1 - found.policy.estimate_tolerance_share) * grown
+        # Nothing was said since, so the same refusal is taken to be told once more.
+        return grown if apart and not newer else None
+    return grown if apart and told.tokens >= (1 - found.policy.estimate_tolerance_share) * grown else None
 
 
 def too_much(*, situation: Situation, stays: Sequence[ViewItem], room: Room) -> str:

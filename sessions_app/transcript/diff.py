@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sessions_app.transcript.messages import Content, ContentBlock, content_blocks
-from sessions_app.transcript.view import ContextView, ViewItem
+from sessions_app.transcript.messages import Content, ContentBlock, content_blocks, text_of
+from sessions_app.transcript.view import REFERENCE_OPENING, SUMMARY_OPENING, ContextView, ViewItem
 
 MOST_NAME_CHARS = 80  # of a tool's name, or of a block's type that nobody here knows
 EMPTY_RESULT = "[empty result]"
@@ -56,6 +56,15 @@ def diff_views(*, before: ContextView, after: ContextView) -> ContextDiff:
         tokens_after=after.tokens,
         thinking_dropped=sum(now.stale_thinking and not then.stale_thinking for then, now in both),
     )
+
+
+def item_begins(*, item: ViewItem, most: int) -> str:
+    """The same of what is shown, without what all texts open with that a boundary puts in."""
+    text = text_of(item.content) if not item.position else ""
+    for opening in (SUMMARY_OPENING, REFERENCE_OPENING):
+        if text.startswith(opening):
+            return _first(text.removeprefix(opening), most=most)
+    return begins(content=item.content, most=most)
 
 
 def begins(*, content: Content, most: int) -> str:

@@ -125,7 +125,7 @@ class TestUndo:
         assert "please do step 0" in shown
         assert "Read: /srv/app/file_0.py" in shown
         assert "def step_0()" in shown, "a result by its first words"
-        assert "Summary: ## 1. Primary Request and Intent" in shown
+        assert "## 1. Primary Request and Intent" in shown
         assert "Comes back: what it hides" in shown
         assert "tokens</b> larger" in shown
         world.boundary.refresh_from_db()

@@ -177,6 +177,16 @@ class TestRequest:
         full = Session.objects.select_related("team").get(pk=full.pk)
         assert react(full).status == RunStatus.SUCCEEDED, "that is another request"
 
+    def test_a_refusal_that_no_context_explains(self, full: Session) -> None:
+        """Neither the one of then nor the one of now: what else the request held is named, and nobody sends in vain."""
+        full = Session.objects.select_related("team").get(pk=full.pk)
+        assert react(full).status == RunStatus.SUCCEEDED
+        for _ in range(2):
+            full = Session.objects.select_related("team").get(pk=full.pk)
+            run = react(full, error="prompt is too long: 900000 tokens > 60000 maximum")
+        assert run.failure_reason == "exceeds_window", run.detail
+        assert "something that the request held and this session does not" in run.detail
+
     def test_a_limit_that_holds_nothing(self, full: Session) -> None:
         full = Session.objects.select_related("team").get(pk=full.pk)
         run = react(full, error="prompt is too long: 30000 tokens > 500 maximum")

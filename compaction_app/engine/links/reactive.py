@@ -22,15 +22,22 @@ class ReactiveLink:
         """
         found, room = situation.as_found, room_of(situation=situation)
         if room.is_old and room.holds(found.view):
-            return passed_over(
-                situation,
-                "the request that was refused was made of the context before the last compaction; the one now takes "
-                f"about {room.size(found.view.tokens):,} tokens of {room.tokens:,}, so it can be sent as it is",
-            )
+            size = f"{room.size(found.view.tokens):,} tokens of {room.tokens:,}"
+            why = f"{_which(found)}; the context now takes about {size}, so it can be sent as it is"
+            return passed_over(situation, why)
         # Nobody stands in for the embedded summariser, which asks no model and so has no window of its own.
         return fit_past(
             situation=situation, summarizer=situation.summarizer, by_model=situation.last_resort is not None
         )
+
+
+def _which(found: Situation) -> str:
+    if found.reported is not None and found.reported.tokens is not None:
+        return "the request that was refused was made of the context before the last compaction"
+    return (
+        "nothing was said since the last compaction, and no size was told, so what was refused is taken for the "
+        "request before it"
+    )
 
 
 REACTIVE = ReactiveLink()
