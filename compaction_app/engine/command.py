@@ -17,6 +17,8 @@ NO_SCOPE = (
     "The command begins like a scope, but a scope is written up_to:UUID or from:UUID, with no space and nothing else "
     "around it. Where instructions are meant, begin them with another word."
 )
+OTHER_COMMAND = f"This is no command that is known here: {WORD} is, and words alone are instructions."
+_COMMAND = re.compile(r"/[\w-]+")
 _SCOPE = re.compile(r"(up_to|from):(.*)", re.IGNORECASE | re.DOTALL)
 # What people write for a scope; "until" because it is what "up to" means.
 _NAMES_OF_SCOPES = {"upto", "until", "from"}
@@ -61,10 +63,18 @@ def parse_command(text: str) -> CompactCommand:
 
 
 def parse_typed(text: str) -> CompactCommand:
-    """The same where nothing but a compaction can be asked for: its word may be left out. Raises CommandError."""
+    """The same where nothing but a compaction can be asked for: its word may be left out. Raises CommandError.
+
+    Another command in its place is refused, so that a mistyped one is not taken for instructions; a path with more
+    than one part, or with a dot, is no command.
+    """
     _check_storable(text)
     word, rest = _first(text)
-    return _read(rest if word.lower() == WORD else text.strip())
+    if word.lower() == WORD:
+        return _read(rest)
+    if _COMMAND.fullmatch(word):
+        raise CommandError(OTHER_COMMAND)
+    return _read(text.strip())
 
 
 def _read(text: str) -> CompactCommand:

@@ -35,6 +35,7 @@ def session(db: None) -> Session:
         (["/compact", "keep", "the SQL"], "keep the SQL"),
         (["keep", "the", "SQL"], "keep the SQL"),
         (["keep", "'up_to:here'"], "keep 'up_to:here'"),
+        (["/srv/app/x.py", "is done"], "/srv/app/x.py is done"),
     ],
 )
 def test_words_are_one_command(session: Session, words: list[str], instructions: str) -> None:
@@ -54,6 +55,7 @@ def test_words_are_one_command(session: Session, words: list[str], instructions:
         (["up_to:u2", "--from", "u1"], "two scopes"),
         (["--from", "u1", "--up-to", "u2"], "not allowed with"),
         (["keep", "up_to:u20"], "comes first"),
+        (["/compactx", "foo"], "/compact is"),
         (["upto:u20", "keep"], "begins like a scope"),
         (["/compact --up-to u20"], "begins like a scope"),
         (["/compact", "keep", "from:u20", "--dry-run"], "comes first"),

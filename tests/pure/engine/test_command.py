@@ -46,10 +46,15 @@ INSTRUCTIONS = [
     ("", ""),
     (" \n\t ", ""),
     ("keep the SQL", "keep the SQL"),
-    ("/compaction is the topic", "/compaction is the topic"),
     ("compact the SQL", "compact the SQL"),
     ("/srv/app must stay", "/srv/app must stay"),
+    ("/srv/app/x.py is done", "/srv/app/x.py is done"),
+    ("/x.py is done", "/x.py is done"),
+    ("/srv/ is done", "/srv/ is done"),
+    ("/ is the root", "/ is the root"),
+    ("keep /foo", "keep /foo"),
 ]
+OTHER_COMMANDS = ["/compactx foo", "/foo bar", "/Foo_1-b\nx", "/compaction is the topic", "/压缩", "/compact-up_to"]
 
 
 @pytest.mark.parametrize("parse", [parse_command, parse_typed])
@@ -63,10 +68,16 @@ def test_the_word_may_be_left_out_where_nothing_else_can_be_asked_for(text: str,
     assert parse_typed(text) == CompactCommand(instructions=instructions)
 
 
+@pytest.mark.parametrize("text", OTHER_COMMANDS)
+def test_another_command_is_no_instruction(text: str) -> None:
+    with pytest.raises(CommandError, match=r"no command that is known here: /compact is"):
+        parse_typed(text)
+
+
 NO_COMMANDS = [
     *(text for text, _ in INSTRUCTIONS),
+    *OTHER_COMMANDS,
     "hello",
-    "/foo bar",
     "/compactx",
     "/compact,",
     "up_to:u5",
