@@ -165,6 +165,13 @@ class TestDryRun:
         assert "session_memory: instructions" in out
         assert "dry run: " in out
 
+    @pytest.mark.parametrize("wanted", [True, False])
+    def test_it_tells_whether_somebody_would_have_to_consent(self, session: Session, wanted: bool) -> None:
+        Session.objects.filter(pk=session.pk).update(policy_overrides={"approve_compactions": wanted})
+        out, _ = run("compact", str(session.uuid), "--dry-run")
+        assert ("would wait for somebody who accepts its summary" in out) is wanted
+        assert not CompactionRun.objects.exists()
+
     def test_what_would_be_refused_is_one_line(self, session: Session) -> None:
         with pytest.raises(CommandError, match="nothing would be done: unknown_uuid: "):
             run("compact", str(session.uuid), "from:nobody", "--dry-run")

@@ -76,6 +76,8 @@ class Command(OneLineCommand):
             f"dry run: {run.forecast.tokens_before:,} -> {run.forecast.tokens_after:,} tokens (estimated); "
             f"{len(run.compacted)} messages replaced, {len(run.kept)} kept; by {run.summarizer}{cost}"
         )
+        if run.awaits_approval:
+            self.stdout.write("the run would wait for somebody who accepts its summary (approve_compactions)")
 
     def _print(self, run: CompactionRun) -> None:
         for step in run.steps.all():
