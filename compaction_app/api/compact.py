@@ -16,7 +16,7 @@ from compaction_app import actions, selectors
 from compaction_app.api.base import ApiView
 from compaction_app.api.context import ContextBody
 from compaction_app.api.exceptions import NothingToCompact, Refused
-from compaction_app.api.fields import PlainText, StrictSerializer, Switch
+from compaction_app.api.fields import Number, PlainText, StrictSerializer, Switch
 from compaction_app.api.plans import PlanBody, plan_body
 from compaction_app.api.runs import RunBody
 from compaction_app.api.schema import error
@@ -109,10 +109,9 @@ class CompactRequest(StrictSerializer):
     )
     dry_run = Switch(
         required=False,
-        allow_null=True,
         help_text="Only tell what would be done, what it would cost, and why nothing would be: nothing is stored.",
     )
-    wait = serializers.FloatField(
+    wait = Number(
         required=False,
         allow_null=True,
         min_value=0,

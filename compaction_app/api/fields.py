@@ -81,6 +81,24 @@ class Switch(serializers.BooleanField):
         return data
 
 
+class Number(serializers.FloatField):
+    """A JSON number; REST framework's own takes true for 1, and strings."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        if type(data) not in (int, float):
+            self.fail("invalid")
+        return data  # as it is: a whole number may be too large for a float, and its bounds are looked at next
+
+
+class WholeNumber(serializers.IntegerField):
+    """A JSON number without a fraction; REST framework's own takes strings, too."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        if type(data) is not int:
+            self.fail("invalid")
+        return data
+
+
 @extend_schema_field(OpenApiTypes.ANY)
 class Json(serializers.Field[Any, Any, Any, Any]):
     """Any JSON value, passed through untouched (for output)."""

@@ -21,6 +21,7 @@ from compaction_app.api.fields import (
     StrictSerializer,
     Switch,
     WholeFigure,
+    WholeNumber,
 )
 from compaction_app.models import Hook, HookDelivery, HookEvent
 
@@ -58,7 +59,7 @@ class HookChange(StrictSerializer):
         help_text="`pre_compact` only: whether nothing is compacted without its answer. Default: false, and a hook "
         "that is down is passed over.",
     )
-    timeout = serializers.IntegerField(
+    timeout = WholeNumber(
         required=False,
         allow_null=True,
         min_value=1,

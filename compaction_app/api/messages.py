@@ -82,7 +82,11 @@ class NewMessage(StrictSerializer):
     model = PlainText(
         required=False, allow_null=True, allow_blank=True, max_length=200, help_text="The model that wrote it."
     )
-    is_meta = Switch(required=False, allow_null=True, help_text="Put in by the client, not typed by a person.")
+    is_meta = Switch(
+        required=False,
+        allow_null=True,
+        help_text="Put in by the client, not typed by a person; null or left out: not so.",
+    )
 
 
 class StoredMessage(Described, serializers.ModelSerializer[Message]):

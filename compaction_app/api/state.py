@@ -164,7 +164,7 @@ class NewState(StrictSerializer):
     """The state as a whole; what is left out is empty. Files and skills: used most recently first."""
 
     plan = Plan(required=False, allow_null=True, help_text="The plan: a string or an object.")
-    plan_mode = Switch(required=False, allow_null=True, help_text="Whether the session is in plan mode now.")
+    plan_mode = Switch(required=False, help_text="Whether the session is in plan mode now.")
     skills = Entries(child=GivenSkill(), key="name", max_length=MOST_SKILLS, help_text="Skills that were used.")
     files = Entries(child=GivenFile(), key="path", max_length=MOST_FILES, help_text="Newest contents by path.")
     tools = Entries(child=GivenTool(), max_length=MOST_NAMES, help_text="Tools that can be had: names or objects.")

@@ -1,4 +1,4 @@
-"""Booleans of request bodies: JSON's true and false, and nothing that only looks like one."""
+"""Booleans and numbers of request bodies: JSON's own, and nothing that only looks like one."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ from rest_framework import serializers
 from rest_framework.exceptions import ValidationError
 
 from compaction_app.api import urls  # loads every view, and so every serializer
-from compaction_app.api.fields import StrictSerializer, SwitchFigure
+from compaction_app.api.fields import Number, StrictSerializer, SwitchFigure, WholeNumber
 from compaction_app.models import CompactionRun, Hook
 from sessions_app.models import Message, Session
 from tests.cast import Api, errors
 from tests.factories import append, turns
 
 LOOKALIKES = ["yes", "no", "true", "false", "on", "", 1, 0, 1.0, "1", [], {}]
+# Where null says something: a figure is not overridden; the client does not tell (nulls of a message are nothing).
+NULL_MEANS_SOMETHING = {"SessionChange.auto_compact_enabled", "NewSession.auto_compact_enabled"}
+NULL_IS_NOT_TOLD = {"Plan.approved", "NewState.plan.approved", "NewMessage.is_meta"}
 
 
 def subclasses(found: type[Any]) -> Iterator[type[Any]]:
@@ -25,21 +28,30 @@ def subclasses(found: type[Any]) -> Iterator[type[Any]]:
         yield from subclasses(one)
 
 
-def switches(given: Any, path: str) -> Iterator[tuple[str, Any]]:
+def leaves(given: Any, path: str) -> Iterator[tuple[str, Any]]:
     for name, field in given.fields.items():
         inner = getattr(field, "child", field)
         if isinstance(inner, serializers.BaseSerializer):
-            yield from switches(inner, f"{path}.{name}")
-        elif isinstance(inner, serializers.BooleanField | SwitchFigure):
+            yield from leaves(inner, f"{path}.{name}")
+        else:
             yield f"{path}.{name}", inner
 
 
-def every_switch() -> dict[str, Any]:
+def every_field(*kinds: type[Any]) -> dict[str, Any]:
     assert urls.v1
     bodies = {
         one.__name__: one() for one in subclasses(StrictSerializer) if one.__module__.startswith("compaction_app")
     }
-    return {path: field for name, body in bodies.items() for path, field in switches(body, name)}
+    found = (pair for name, body in bodies.items() for pair in leaves(body, name))
+    return {path: field for path, field in found if isinstance(field, kinds)}
+
+
+def every_switch() -> dict[str, Any]:
+    return every_field(serializers.BooleanField, SwitchFigure)
+
+
+def every_number() -> dict[str, Any]:
+    return every_field(serializers.IntegerField, serializers.FloatField, serializers.DecimalField)
 
 
 def test_all_are_found() -> None:
@@ -64,8 +76,50 @@ def test_each_takes_true_and_false_alone(path: str) -> None:
             field.run_validation(value)
 
 
+@pytest.mark.parametrize("path", sorted(every_switch()))
+def test_null_is_refused_where_it_means_nothing(path: str) -> None:
+    field = every_switch()[path]
+    if path in NULL_MEANS_SOMETHING | NULL_IS_NOT_TOLD:
+        assert field.run_validation(None) is None
+        return
+    with pytest.raises(ValidationError) as refused:
+        field.run_validation(None)
+    assert refused.value.get_codes() == ["null"]
+
+
+def test_all_numbers_are_found() -> None:
+    found = {path.rpartition(".")[2]: type(field) for path, field in every_number().items()}
+    assert found == {"wait": Number, "timeout": WholeNumber}
+
+
+@pytest.mark.parametrize("path", sorted(every_number()))
+def test_each_takes_numbers_alone(path: str) -> None:
+    field = every_number()[path]
+    assert field.run_validation(1) == 1
+    for value in (True, False, "1", "", "nan", [], {}):
+        with pytest.raises(ValidationError) as refused:
+            field.run_validation(value)
+        assert refused.value.get_codes() == ["invalid"]
+    with pytest.raises(ValidationError) as refused:
+        field.run_validation(10**400)
+    assert refused.value.get_codes() == ["max_value"]
+
+
+@pytest.mark.parametrize("value", [0.5, 60, 0])
+def test_a_fraction_is_a_number_but_not_a_whole_one(value: float) -> None:
+    assert Number().run_validation(value) == value
+    with pytest.raises(ValidationError):
+        WholeNumber().run_validation(float(value))
+
+
 @pytest.mark.django_db
 class TestOverHttp:
+    def test_null_is_no_dry_run(self, api: Api, session: Session) -> None:
+        append(session, *turns(4))
+        answer = api.send(f"sessions/{session.uuid}/compact/", {"dry_run": None})
+        assert (answer.status_code, errors(answer)) == (400, [("null", "dry_run")])
+        assert not CompactionRun.objects.exists()
+
     @pytest.mark.parametrize("value", LOOKALIKES)
     def test_a_dry_run_is_never_a_guess(self, api: Api, session: Session, value: Any) -> None:
         append(session, *turns(4))
