@@ -112,14 +112,16 @@ def shown_ratio(*, session: Session) -> float:
 
 def newest_boundary(*, session: Session) -> CompactBoundary | None:
     """The newest boundary in force, of any kind. One index look-up."""
-    rows = CompactBoundary.objects.filter(session=session, reverted_at__isnull=True).defer("facts")
-    return rows.select_related("base").order_by("-id").first()
+    return _newest_first(session=session).defer("facts").select_related("base").first()
 
 
 def newest_boundary_id(*, session: Session) -> int | None:
     """Primary key of the newest boundary in force, of any kind. One index look-up."""
-    in_force = CompactBoundary.objects.filter(session=session, reverted_at__isnull=True).order_by("-id")
-    return in_force.values_list("pk", flat=True).first()
+    return _newest_first(session=session).values_list("pk", flat=True).first()
+
+
+def _newest_first(*, session: Session) -> BoundaryQuerySet:
+    return CompactBoundary.objects.filter(session=session, reverted_at__isnull=True).order_by("-id")
 
 
 def gone_stale(*, session: Session, head_id: int | None, as_of: int) -> str:
@@ -161,7 +163,8 @@ def _in_force(*, session: Session) -> list[Boundary]:
         Q(reverted_at__isnull=True, kind=BoundaryKind.MICROCOMPACT.value, pk__gt=head.clears_from if head else 0)
         | _told_by_thinking(head)
     )
-    return [*([head] if head else []), *(b.as_value() for b in others.order_by("id"))]
+    # Ordered here: asked for the order, SQLite looks through all boundaries of the session.
+    return [*([head] if head else []), *sorted((b.as_value() for b in others), key=lambda one: one.sequence)]
 
 
 def _told_by_thinking(head: Boundary | None) -> Q:

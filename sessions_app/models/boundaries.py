@@ -146,6 +146,12 @@ class CompactBoundary(models.Model):
         indexes = [
             # The head of the view in one look-up.
             models.Index(fields=["session", "-id"], name="boundary_head", condition=Q(reverted_at__isnull=True)),
+            # The few that were taken back, so that a view need not look through all of them.
+            models.Index(
+                fields=["session", "reverted_position"],
+                name="boundary_taken_back",
+                condition=Q(reverted_position__isnull=False),
+            ),
         ]
 
     def __str__(self) -> str:

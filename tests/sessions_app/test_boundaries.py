@@ -214,3 +214,25 @@ def test_a_preserved_segment_is_shown_between_summary_and_tail() -> None:
     kept = PreservedSegment(first=5, last=8, placement=Placement.AFTER_SUMMARY)
     commit(session, 12, preserved=kept)
     assert [item.position for item in selectors.context_view(session=session).items] == [0, 5, 6, 7, 8, 13, 14, 15, 16]
+
+
+class TestCost:
+    def test_a_view_looks_through_no_boundaries_that_it_does_not_need(self) -> None:
+        """In force or taken back, they grow with the history: each branch of the look-up has an index with a bound."""
+        if connection.vendor != "sqlite":
+            pytest.skip("reads SQLite's query plan")
+        session = make_session()
+        append(session, *turns(4))
+        commit(session, 8)
+        with CaptureQueriesContext(connection) as captured:
+            selectors.context_view(session=session)
+        [look_up] = [query["sql"] for query in captured if '"reverted_position" >' in query["sql"]]
+        with connection.cursor() as cursor:
+            cursor.execute("EXPLAIN QUERY PLAN " + look_up)
+            plan = [row[-1] for row in cursor.fetchall()]
+        searches = [step for step in plan if "SEARCH" in step]
+        assert "SCAN" not in " ".join(plan)
+        assert [step.partition("USING INDEX ")[2] for step in searches] == [
+            "boundary_head (session_id=? AND id>?)",
+            "boundary_taken_back (session_id=? AND reverted_position>?)",
+        ]
