@@ -315,21 +315,19 @@ def memory(*, session: Session) -> SessionMemory | None:
 def memory_value(*, session: Session) -> MemoryValue | None:
     """The same as a compaction takes it. Two queries at most."""
     row = memory(session=session)
-    if row is None:
-        return None
+    return as_memory_value(row=row) if row else None
+
+
+def as_memory_value(*, row: SessionMemory) -> MemoryValue:
+    """One query: whether the conversation still goes through the last message that it covers."""
+    covered = Message.objects.filter(session=row.session_id, position=row.covers_position, left_path_at__isnull=True)
     return MemoryValue(
         content=row.content,
         covers_to=row.covers_position,
-        is_live=covers_what_is_live(row=row),
+        is_live=covered.exists(),
         source=row.source,
         generation=row.generation,
     )
-
-
-def covers_what_is_live(*, row: SessionMemory) -> bool:
-    """Whether the conversation still goes through the last message that the memory covers. One query."""
-    covered = Message.objects.filter(session=row.session_id, position=row.covers_position, left_path_at__isnull=True)
-    return covered.exists()
 
 
 def analysis(*, session: Session, now: datetime) -> Report:

@@ -446,6 +446,9 @@ class Policy:
     memory_step_tokens: int = _figure(
         5_000, unit="tokens", low=1, meaning="and again after this much more, together with the calls below"
     )
+    memory_lost_seconds: int = _figure(
+        600, unit="seconds", low=1, meaning="an extraction that was handed out so long ago is lost, and asked for again"
+    )
     memory_step_calls: int = _figure(3, unit="calls", low=0, meaning="tool calls between two extractions of a memory")
 
     # A request that the provider has refused as too long (S19, reactive)

@@ -13,7 +13,8 @@ from compaction_app.admin import cells
 from compaction_app.admin.rendering.blocks import MarkdownBlock, PlainBlock, render_text
 from compaction_app.admin.rendering.text import Fold, fold, one_line, visible
 from compaction_app.engine.decision import switched_off
-from compaction_app.engine.memory import says_nothing, sections
+from compaction_app.engine.links.session_memory import why_unusable
+from compaction_app.engine.memory import sections
 from compaction_app.models import CompactionState, SessionMemory, TelemetryEvent
 from sessions_app import selectors as transcripts
 from sessions_app.models import Session
@@ -114,16 +115,9 @@ def _by(row: SessionMemory) -> str:
 
 def _passed_over(*, session: Session, row: SessionMemory, policy: Policy) -> str:
     """Why no compaction rests on the document as it is; "" where one may."""
-    if not policy.memory_enabled:
-        return "memories are switched off (memory_enabled)"
-    if says_nothing(content=row.content):
-        return "it says nothing yet: it is only a template"
-    if not selectors.covers_what_is_live(row=row):
-        return "the message that it covers was left behind by a rewind"
     head = transcripts.head_boundary(session=session)
-    if head is not None and row.covers_position < head.covers_to:
-        return f"the summary that is shown covers more, all to #{head.covers_to}"
-    return ""
+    memory = selectors.as_memory_value(row=row)
+    return why_unusable(memory=memory, head=head.as_value() if head else None, policy=policy)
 
 
 def _document(content: str) -> Document:
@@ -147,7 +141,7 @@ def _extraction(*, session: Session, row: SessionMemory | None, resolved: Resolv
     newest = _newest_try(session=session)
     return Extraction(
         hindrance=_hindrance(policy=policy, off=switched_off(resolved=resolved, automatic=True) or "", row=row),
-        under_way_since=state.memory_asked_at if state.is_extracting(now=now) else None,
+        under_way_since=state.memory_asked_at if state.is_extracting(now=now, policy=policy) else None,
         is_first=not state.memory_at_tokens,
         tokens=session.appended_tokens - state.memory_at_tokens,
         tokens_wanted=policy.memory_step_tokens if state.memory_at_tokens else policy.memory_first_tokens,

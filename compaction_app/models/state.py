@@ -8,11 +8,9 @@ from django.db import models
 
 from compaction_app.engine.breaker import OpenedBy
 from sessions_app.models import Session
+from sessions_app.policy import Policy
 
 OPENED_BY_CHOICES = [(cause.value, cause.value.replace("_", " ")) for cause in OpenedBy]
-
-# An extraction of a memory that was handed out so long ago was lost; the next append asks again.
-LOST_AFTER = timedelta(minutes=10)
 
 
 class CompactionState(models.Model):
@@ -49,6 +47,7 @@ class CompactionState(models.Model):
     def __str__(self) -> str:
         return f"{self.consecutive_failures} failures, {self.consecutive_ineffective} ineffective"
 
-    def is_extracting(self, *, now: datetime) -> bool:
+    def is_extracting(self, *, now: datetime, policy: Policy) -> bool:
         """Whether an extraction of the memory is under way, as far as one can tell."""
-        return self.memory_asked_at is not None and now - self.memory_asked_at < LOST_AFTER
+        lost_after = timedelta(seconds=policy.memory_lost_seconds)
+        return self.memory_asked_at is not None and now - self.memory_asked_at < lost_after

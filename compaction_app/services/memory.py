@@ -28,6 +28,7 @@ from sessions_app.policy import Policy
 from sessions_app.services.append import lock_session
 from sessions_app.transcript.messages import MessageKind
 from sessions_app.transcript.tokens import estimate_text
+from sessions_app.transcript.view import ContextView
 
 logger = logging.getLogger(__name__)
 
@@ -114,7 +115,7 @@ def is_due(*, session: Session, now: datetime) -> bool:
     row = getattr(session, "compaction_state", None)
     if row is None:
         return True
-    if row.is_extracting(now=now):
+    if row.is_extracting(now=now, policy=policy):
         return False
     if not row.memory_at_tokens:
         return True
@@ -170,7 +171,7 @@ def extract(*, session_id: int, now: datetime) -> SessionMemory | None:
         _give_up(session=session, reason="nothing_to_compact", calls=calls, now=now, told=False)
         return None
     try:
-        result = _written(session=session, segment=segment, policy=policy, calls=calls, now=now)
+        result = _written(session=session, view=view, segment=segment, policy=policy, calls=calls, now=now)
     except CompactionRefused as refused:
         _give_up(session=session, reason=refused.reason.value, calls=calls, now=now)
         return None
@@ -182,8 +183,9 @@ def extract(*, session_id: int, now: datetime) -> SessionMemory | None:
     return _keep(session=session, segment=segment, result=result, generation=generation, calls=calls, now=now)
 
 
-def _written(*, session: Session, segment: Segment, policy: Policy, calls: _Calls, now: datetime) -> SummaryResult:
-    view = transcripts.context_view(session=session)
+def _written(
+    *, session: Session, view: ContextView, segment: Segment, policy: Policy, calls: _Calls, now: datetime
+) -> SummaryResult:
     name = summarizer_name(setting=settings.COMPACTION_SUMMARIZER, key_set=settings.ANTHROPIC_KEY_SET)
     summarizer = make_summarizer(
         name=as_text(name=name),

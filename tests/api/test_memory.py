@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from compaction_app import actions
 from compaction_app.models import CompactionState, SessionMemory, TelemetryEvent
-from compaction_app.models.state import LOST_AFTER
 from compaction_app.services import memory
 from sessions_app.models import Session
 from tests.cast import Api, Cast, errors
@@ -172,7 +172,7 @@ class TestExtraction:
         session = Session.objects.select_related("team").get(pk=session.pk)
         assert memory.ask(session=session, now=NOW)
         assert not memory.ask(session=session, now=NOW)
-        assert memory.ask(session=session, now=NOW + 2 * LOST_AFTER)
+        assert memory.ask(session=session, now=NOW + timedelta(seconds=1_200))
 
     def test_what_goes_wrong_takes_nothing_from_the_append(
         self, cast: Cast, api: Api, eager_worker: None, monkeypatch: pytest.MonkeyPatch

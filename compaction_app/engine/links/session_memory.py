@@ -11,6 +11,8 @@ from compaction_app.engine.past import nothing_to_do, passed_over
 from compaction_app.engine.ports import SummaryResult
 from compaction_app.engine.segment import Segment, memory_segment
 from compaction_app.engine.values import MemoryValue, Situation, Step
+from sessions_app.policy import Policy
+from sessions_app.transcript.boundary import Boundary
 
 NAME = "session_memory"
 # What of a refusal only says that this way does not help; the next link may.
@@ -111,17 +113,24 @@ def _too_much_stays(*, segment: Segment, memory: MemoryValue, most: int) -> str:
 
 def _why_not(*, situation: Situation, memory: MemoryValue | None) -> str:
     """Why the memory can't stand for the past; "" where it may."""
-    if not situation.policy.memory_enabled:
-        return "switched off (memory_enabled)"
     if situation.names_summarizer:
         return "a summariser was named, so that one writes"
     if situation.instructions.strip():
         return "instructions were given, which a memory can not mind"
-    if memory is None or says_nothing(content=memory.content):
-        return "the session has no memory" if memory is None else "the session's memory is empty, or only a template"
+    return why_unusable(memory=memory, head=situation.view.boundary, policy=situation.policy)
+
+
+def why_unusable(*, memory: MemoryValue | None, head: Boundary | None, policy: Policy) -> str:
+    """Why no compaction rests on the memory as it is, whoever asks; "" where one may. `head`: the boundary that is
+    shown."""
+    if not policy.memory_enabled:
+        return "switched off (memory_enabled)"
+    if memory is None:
+        return "the session has no memory"
+    if says_nothing(content=memory.content):
+        return "the session's memory is empty, or only a template"
     if not memory.is_live:
         return f"the memory covers all to position {memory.covers_to}, which is not on the live path"
-    head = situation.view.boundary
     if head is not None and memory.covers_to < head.covers_to:
         return f"the memory covers all to position {memory.covers_to}; the summary that is shown knows more"
     return ""
