@@ -8,13 +8,15 @@ from decimal import Decimal
 from compaction_app.engine.chain import Trail, run_chain
 from compaction_app.engine.model_summary.calls import Way
 from compaction_app.engine.model_summary.cost import Cost, cost_of
+from compaction_app.engine.model_summary.native import hindrance
+from compaction_app.engine.model_summary.native_request import native_request
 from compaction_app.engine.model_summary.ptl_retry import preflight
 from compaction_app.engine.model_summary.rebuild import NoRebuild, Plan, is_due, plan_of, with_records
-from compaction_app.engine.model_summary.requests import ANALYSIS_FACTOR, Built, Material, build, first_material
-from compaction_app.engine.model_summary.summarizer import ways
+from compaction_app.engine.model_summary.requests import ANALYSIS_FACTOR, Built, build, first_material
+from compaction_app.engine.model_summary.summarizer import ways, who_writes
 from compaction_app.engine.outcome import CompactionRefused, FailureReason
 from compaction_app.engine.plan import plan_for
-from compaction_app.engine.ports import Progress, SummaryRequest, SummaryResult
+from compaction_app.engine.ports import Conversation, Progress, SummaryRequest, SummaryResult
 from compaction_app.engine.summary import SECTIONS, heading
 from compaction_app.engine.values import Situation
 from sessions_app.catalog import ModelInfo
@@ -40,57 +42,61 @@ class Foreteller:
     """In the place of a summariser that calls a model: builds the request, prices it, and gives a text of the size that
     a summary may have at most.
 
-    `name`: of the summariser; `model`: who would write, "": the session's own; `limits`: of that one.
+    `name`: of the summariser; `model`: who would write, "": the session's own; `limits`: of that one. `block_by`: the
+    name of the provider's own compaction where that is asked first, "" where it is not.
     """
 
     name: str
     model: str
     limits: ModelInfo
+    block_by: str = ""
     calls: list[ExpectedCall] = field(default_factory=list)
 
     def summarize(self, *, request: SummaryRequest, progress: Progress) -> SummaryResult:
         """Raises CompactionRefused where no model is known that could write."""
-        conversation = request.conversation
-        name = self.model or (conversation.model if conversation else "")
-        if conversation is None or not name:
-            detail = "no model is known that could write: set COMPACTION_MODEL, or give the session a model"
-            raise CompactionRefused(reason=FailureReason.API_ERROR, detail=detail)
-        why = ""
+        conversation, name = who_writes(request=request, override_model=self.model)
+        why = hindrance(request=request, conversation=conversation, override_model=self.model) if self.block_by else ""
+        if self.block_by and not why:
+            return self._block(request, conversation)
         if is_due(request=request):
             try:
-                return self._made_anew(
-                    plan_of(request=request, conversation=conversation, model=name, limits=self.limits), request
-                )
+                plan = plan_of(request=request, conversation=conversation, model=name, limits=self.limits)
+                return self._made_anew(plan, request)
             except NoRebuild as nothing:
-                why = f"not made anew from originals: {nothing}"
+                why = "; ".join(filter(None, (why, nothing.told)))
         way = ways(request=request, conversation=conversation, name=name)[0]
         material = first_material(request=request, conversation=conversation, way=way, model=name, limits=self.limits)
         built = build(material=material)
         if shorter := preflight(material=material, built=built):
             built = shorter.built
-        self._expect(material, built, warm=way is Way.CACHED_PREFIX and conversation.is_warm and material.is_whole)
+        warm = way is Way.CACHED_PREFIX and conversation.is_warm and material.is_whole
+        self._expect(request, built, way=way, model=name, warm=warm)
         return SummaryResult(text=_of_size(request), summarizer=self.name, model=name, note=why)
+
+    def _block(self, request: SummaryRequest, conversation: Conversation) -> SummaryResult:
+        built = native_request(request=request, conversation=conversation, limits=self.limits)
+        self._expect(request, built, way=Way.NATIVE, model=conversation.model, warm=conversation.is_warm)
+        return SummaryResult(text=_of_size(request), summarizer=self.block_by, model=conversation.model)
 
     def _made_anew(self, plan: Plan, request: SummaryRequest) -> SummaryResult:
         for read in plan.reads:
-            self._expect(read, build(material=read))
+            self._expect(read.request, build(material=read), way=read.way, model=read.model)
         if plan.merging:
             records = [_of_size(read.request) for read in plan.reads]
             merging = with_records(merging=plan.merging, records=records)
-            self._expect(merging, build(material=merging))
+            self._expect(merging.request, build(material=merging), way=merging.way, model=merging.model)
         model = plan.reads[0].model
         return SummaryResult(
             text=_of_size(request), summarizer=self.name, model=model, from_originals=True, note=plan.told
         )
 
-    def _expect(self, material: Material, built: Built, *, warm: bool = False) -> None:
-        asked, model = material.request, material.model
+    def _expect(self, asked: SummaryRequest, built: Built, *, way: Way, model: str, warm: bool = False) -> None:
         output = min(ANALYSIS_FACTOR * asked.budget_tokens, built.request.max_tokens)
         kind = "cache_read_input_tokens" if warm else "input_tokens"
         usage = {"input_tokens": 0, kind: built.tokens, "output_tokens": output}
         cost = cost_of(usage=usage, model=model, policy=asked.policy)
         self.calls.append(
-            ExpectedCall(model=model, way=material.way, request_tokens=built.tokens, output_tokens=output, cost=cost)
+            ExpectedCall(model=model, way=way, request_tokens=built.tokens, output_tokens=output, cost=cost)
         )
 
 

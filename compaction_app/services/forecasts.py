@@ -10,10 +10,12 @@ from django.utils import timezone
 from compaction_app.engine.command import Scope
 from compaction_app.engine.decision import switched_off
 from compaction_app.engine.forecast import ExpectedCall, Forecast, Foreteller, foretell
+from compaction_app.engine.model_summary import native
 from compaction_app.engine.outcome import CompactionRefused, FailureReason
 from compaction_app.engine.ports import Progress, Summarizer, SummaryRequest, SummaryResult
 from compaction_app.engine.values import Reported, Trigger
-from compaction_app.llm.factory import MODELS, SUMMARIZERS, make_last_resort, summarizer_name
+from compaction_app.llm.factory import MODELS, SUMMARIZERS, as_text, make_last_resort, summarizer_name
+from compaction_app.services import catalog
 from compaction_app.services.candidates import wants_approval
 from compaction_app.services.situations import situation_as_found
 from sessions_app import selectors as transcripts
@@ -88,7 +90,9 @@ def _writer(*, name: str, session: Session, calls: list[ExpectedCall]) -> Summar
         return _Keyless()
     model = settings.COMPACTION_MODEL
     limits = transcripts.model_limits(model=model or api_name(session.model))
-    return Foreteller(name=name, model=model, limits=limits, calls=calls)
+    gives_block = name == native.NAME and catalog.can_compact(model=api_name(session.model))
+    block_by = native.NAME if gives_block else ""
+    return Foreteller(name=as_text(name=name), model=model, limits=limits, block_by=block_by, calls=calls)
 
 
 class _Keyless:

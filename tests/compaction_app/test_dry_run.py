@@ -100,6 +100,17 @@ class TestEveryKind:
         assert cost["request_tokens"] > 0.9 * told["compacted"]["tokens"]
         assert 0 < float(cost["usd_expected"]) <= float(cost["usd_uncached"])
 
+    def test_the_providers_own_is_foretold_as_it_would_be_asked(
+        self, api: Api, full: Session, provider: StubApi
+    ) -> None:
+        """With the conversation as it is and a short instruction; not at all where a block would not come first."""
+        block, own = plan(api, full, summarizer="anthropic_native"), plan(api, full, summarizer="anthropic")
+        assert block["cost"]["request_tokens"] < own["cost"]["request_tokens"]
+        told = plan(api, full, **{"summarizer": "anthropic_native", "from": "u20"})
+        assert told["summarizer"] == "anthropic"
+        assert "a block comes first" in told["links"][-1]["why"]
+        assert provider.requests == []
+
     def test_a_command(self, api: Api, full: Session) -> None:
         assert plan(api, full, command="/compact up_to:u20 keep the SQL")["kind"] == "partial_up_to"
 

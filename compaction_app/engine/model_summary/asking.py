@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from compaction_app.engine.model_summary.calls import OK, STOPPED, CallRecord, PromptCut, Way
-from compaction_app.engine.model_summary.cost import cost_of
+from compaction_app.engine.model_summary.calls import OK, STOPPED, PromptCut, Way
+from compaction_app.engine.model_summary.open_call import OpenCall
 from compaction_app.engine.model_summary.problems import ADVICE, TOO_LONG, TRANSIENT
 from compaction_app.engine.model_summary.prompt import PROMPT_VERSION
 from compaction_app.engine.model_summary.ptl_retry import Shortened, preflight, shorten
@@ -66,7 +66,7 @@ class Asking:
     again: int = 0
     digested: int = 0
     told: float = FIRST
-    usages: list[dict[str, object]] = field(default_factory=list)
+    usages: list[Mapping[str, Any]] = field(default_factory=list)
 
     def ask(self, material: Material) -> tuple[str, Completion]:
         """A summary of the material that was accepted, however often it took. Raises CompactionRefused."""
@@ -114,7 +114,20 @@ class Asking:
         left = self._left()
         if left <= 0:
             raise self._too_late()
-        entry = _Entry(asking=self, way=way, built=built, cut=cut, is_new=is_new, began=clock(), at=self.owner.now())
+        entry = OpenCall(
+            book=self.owner.calls,
+            clock=clock,
+            policy=policy,
+            usages=self.usages,
+            way=way,
+            model=self.name,
+            prompt_version=PROMPT_VERSION,
+            built=built,
+            began=clock(),
+            at=self.owner.now(),
+            cut=cut,
+            is_new_cut=is_new,
+        )
         try:
             completion = self.owner.model.complete(
                 request=built.request,
@@ -193,55 +206,3 @@ class Asking:
 def _is_of_the_block(error: ProviderError) -> bool:
     """A refusal names its cause, or comes of a model or a relay that does not know such blocks."""
     return error.problem is ProviderProblem.REFUSED or error.code.startswith(BLOCK_CODES)
-
-
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    """A call that has begun, to be written into the book when it has ended."""
-
-    asking: Asking
-    way: Way
-    built: Built
-    cut: PromptCut | None
-    is_new: bool
-    began: float
-    at: datetime
-
-    def close(
-        self,
-        *,
-        outcome: str,
-        detail: str = "",
-        completion: Completion | None = None,
-        error: ProviderError | None = None,
-        said: str = "",
-    ) -> None:
-        owner, name = self.asking.owner, self.asking.name
-        usage = dict(completion.usage if completion else error.usage if error else {})
-        model = (completion.model if completion else "") or name
-        cost = cost_of(usage=usage, model=model, policy=self.asking.request.policy) if usage else None
-        if usage:
-            self.asking.usages.append(usage)
-        owner.calls.record(
-            call=CallRecord(
-                way=self.way,
-                model=model,
-                prompt_version=PROMPT_VERSION,
-                started_at=self.at,
-                seconds=round(owner.clock() - self.began, 3),
-                request_tokens=self.built.tokens,
-                request_bytes=self.built.size_bytes,
-                outcome=outcome,
-                detail=detail,
-                cut=self.cut,
-                is_new_cut=self.is_new,
-                status=error.status if error else None,
-                request_id=completion.request_id if completion else error.request_id if error else "",
-                response_id=completion.response_id if completion else "",
-                stop_reason=(completion.stop_reason or "") if completion else "",
-                usage=usage,
-                cost_usd=cost.usd if cost else None,
-                cost_uncached_usd=cost.uncached_usd if cost else None,
-                said=said,
-            )
-        )

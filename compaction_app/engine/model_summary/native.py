@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from typing import Any
 
 from compaction_app.engine.command import Scope
 from compaction_app.engine.model_summary.asking import FIRST, STAGE, TICK_SECONDS, WINDOW_EXCEEDED
-from compaction_app.engine.model_summary.calls import OK, STOPPED, CallRecord, Way
-from compaction_app.engine.model_summary.cost import cost_of, total_usage
+from compaction_app.engine.model_summary.calls import OK, STOPPED, Way
+from compaction_app.engine.model_summary.cost import total_usage
 from compaction_app.engine.model_summary.native_request import MOST_INSTRUCTIONS, native_request, wanted_output
+from compaction_app.engine.model_summary.open_call import OpenCall
 from compaction_app.engine.model_summary.problems import ADVICE, TRANSIENT
 from compaction_app.engine.model_summary.rebuild import is_due
 from compaction_app.engine.model_summary.requests import Built
@@ -180,7 +180,18 @@ class _Asking:
         clock, left = self.own.clock, until - self.own.clock()
         if left <= 0:
             raise NoBlock(why="the run's time for a model is over")
-        call = _Call(asking=self, built=built, began=clock(), at=self.own.now())
+        call = OpenCall(
+            book=self.own.calls,
+            clock=clock,
+            policy=self.request.policy,
+            usages=self.usages,
+            way=Way.NATIVE,
+            model=built.request.model,
+            prompt_version=_prompt_version(built),
+            built=built,
+            began=clock(),
+            at=self.own.now(),
+        )
         try:
             completion = self.own.model.complete(
                 request=built.request,
@@ -223,48 +234,3 @@ class _Asking:
 
 def _prompt_version(built: Built) -> str:
     return OWN_PROMPT if "instructions" in built.request.compaction else PROVIDERS_PROMPT
-
-
-@dataclass(frozen=True, slots=True)
-class _Call:
-    """A call that has begun, to be written into the book when it has ended."""
-
-    asking: _Asking
-    built: Built
-    began: float
-    at: datetime
-
-    def close(
-        self,
-        *,
-        outcome: str,
-        detail: str = "",
-        completion: Completion | None = None,
-        error: ProviderError | None = None,
-    ) -> None:
-        own, name = self.asking.own, self.built.request.model
-        usage = dict(completion.usage if completion else error.usage if error else {})
-        model = (completion.model if completion else "") or name
-        cost = cost_of(usage=usage, model=model, policy=self.asking.request.policy) if usage else None
-        if usage:
-            self.asking.usages.append(usage)
-        own.calls.record(
-            call=CallRecord(
-                way=Way.NATIVE,
-                model=model,
-                prompt_version=_prompt_version(self.built),
-                started_at=self.at,
-                seconds=round(own.clock() - self.began, 3),
-                request_tokens=self.built.tokens,
-                request_bytes=self.built.size_bytes,
-                outcome=outcome,
-                detail=detail,
-                status=error.status if error else None,
-                request_id=completion.request_id if completion else error.request_id if error else "",
-                response_id=completion.response_id if completion else "",
-                stop_reason=(completion.stop_reason or "") if completion else "",
-                usage=usage,
-                cost_usd=cost.usd if cost else None,
-                cost_uncached_usd=cost.uncached_usd if cost else None,
-            )
-        )

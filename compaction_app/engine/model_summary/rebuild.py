@@ -30,6 +30,11 @@ from sessions_app.transcript.tokens import estimate_text
 class NoRebuild(Exception):
     """It can't be made anew from originals; the text says why."""
 
+    @property
+    def told(self) -> str:
+        """For whoever reads of the run."""
+        return f"not made anew from originals: {self}"
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:

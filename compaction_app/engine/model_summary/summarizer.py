@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import Any
 
 from compaction_app.engine.model_summary.asking import FIRST, Asking, BlockRefused
 from compaction_app.engine.model_summary.calls import CallBook, Way
@@ -50,19 +51,23 @@ class ModelSummarizer:
 
         Raises CompactionRefused with NO_SUMMARY, TRUNCATED, REFUSED, PROMPT_TOO_LONG or API_ERROR.
         """
-        conversation = request.conversation
-        if conversation is None:
-            raise CompactionRefused(
-                reason=FailureReason.API_ERROR, detail="there is no conversation to ask a model about"
-            )
-        name = self.override_model or conversation.model
-        if not name:
-            detail = "no model is known that could write: set COMPACTION_MODEL, or give the session a model"
-            raise CompactionRefused(reason=FailureReason.API_ERROR, detail=detail)
+        conversation, name = who_writes(request=request, override_model=self.override_model)
         if self.until is None:
             self.until = self.clock() + request.policy.summary_deadline_seconds
         answering = _Answering(owner=self, request=request, conversation=conversation, name=name, progress=progress)
         return answering.answer()
+
+
+def who_writes(*, request: SummaryRequest, override_model: str) -> tuple[Conversation, str]:
+    """The conversation to ask about, and the model to ask. Raises CompactionRefused where either is missing."""
+    conversation = request.conversation
+    if conversation is None:
+        raise CompactionRefused(reason=FailureReason.API_ERROR, detail="there is no conversation to ask a model about")
+    name = override_model or conversation.model
+    if not name:
+        detail = "no model is known that could write: set COMPACTION_MODEL, or give the session a model"
+        raise CompactionRefused(reason=FailureReason.API_ERROR, detail=detail)
+    return conversation, name
 
 
 def ways(*, request: SummaryRequest, conversation: Conversation, name: str) -> tuple[Way, ...]:
@@ -80,7 +85,7 @@ class _Answering:
     conversation: Conversation
     name: str
     progress: Progress
-    usages: list[dict[str, object]] = field(default_factory=list)
+    usages: list[Mapping[str, Any]] = field(default_factory=list)
     told: float = FIRST
 
     def answer(self) -> SummaryResult:
@@ -89,7 +94,7 @@ class _Answering:
         try:
             return self._rebuilt()
         except NoRebuild as nothing:
-            why = f"not made anew from originals: {nothing}"
+            why = nothing.told
         try:
             result = self._ordinary()
         except CompactionRefused as refused:
