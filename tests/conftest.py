@@ -23,7 +23,10 @@ def pytest_configure(config: pytest.Config) -> None:
     """Where the tests run in several processes, each has keys of its own in a cache that they share."""
     worker = os.environ.get("PYTEST_XDIST_WORKER")
     if worker:
-        settings.CACHES["default"]["KEY_PREFIX"] = worker
+        cache = settings.CACHES["default"]
+        cache["KEY_PREFIX"] = worker
+        if cache["BACKEND"].endswith("RedisCache"):
+            cache["BACKEND"] = "tests.shared_cache.OwnKeysCache"
 
 
 LOCAL = {"127.0.0.1", "::1", "localhost", "0.0.0.0", ""}
