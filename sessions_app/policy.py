@@ -713,6 +713,32 @@ class Policy:
     import_line_bytes: int = _figure(
         64_000_000, unit="bytes", low=1_000, meaning="a longer line is reported and passed over, so memory stays flat"
     )
+    import_inline_bytes: int = _figure(
+        1_000_000, service=True, unit="bytes", low=0, meaning="a larger transcript is imported by the worker"
+    )
+    import_upload_bytes: int = _figure(
+        1_000_000_000, service=True, unit="bytes", low=1_000, meaning="largest transcript that imports/ takes, as sent"
+    )
+    import_unpacked_bytes: int = _figure(
+        2_000_000_000, service=True, unit="bytes", low=1_000, meaning="most that a gzip of it may unpack to"
+    )
+
+    # REST API
+    api_requests_per_minute: int = _figure(
+        6_000, unit="requests", low=0, meaning="most that one API key may send in a minute; 0: as many as it likes"
+    )
+    idempotency_hours: int = _figure(
+        24, service=True, unit="hours", low=1, meaning="how long the answer to an Idempotency-Key is kept"
+    )
+    idempotency_lost_seconds: int = _figure(
+        120, service=True, unit="seconds", low=61, meaning="a call that has no answer by then has lost its server"
+    )
+    events_poll_seconds: float = _figure(
+        0.5, service=True, unit="seconds", low=0.05, meaning="how often the rows of watched runs are looked at"
+    )
+    events_heartbeat_seconds: float = _figure(
+        15, service=True, unit="seconds", low=0.05, meaning="a stream of events that has nothing to tell says so"
+    )
 
 
 FIGURES: dict[str, Field[Any]] = {f.name: f for f in fields(Policy)}

@@ -3,6 +3,8 @@ from compaction_app.models.candidates import CompactionCandidate
 from compaction_app.models.client_state import ClientState
 from compaction_app.models.decisions import Decision
 from compaction_app.models.hooks import Hook, HookDelivery, HookEvent
+from compaction_app.models.idempotency import IdempotentCall
+from compaction_app.models.imports import IMPORT_AT_WORK, ImportStatus, TranscriptImport
 from compaction_app.models.memory import SessionMemory
 from compaction_app.models.runs import ACTIVE, AT_WORK, FINAL, CompactionRun, RunStatus, RunStep
 from compaction_app.models.state import CompactionState
@@ -12,6 +14,7 @@ __all__ = [
     "ACTIVE",
     "AT_WORK",
     "FINAL",
+    "IMPORT_AT_WORK",
     "ClientState",
     "CompactionCandidate",
     "CompactionRun",
@@ -20,9 +23,12 @@ __all__ = [
     "Hook",
     "HookDelivery",
     "HookEvent",
+    "IdempotentCall",
+    "ImportStatus",
     "ModelCall",
     "RunStatus",
     "RunStep",
     "SessionMemory",
     "TelemetryEvent",
+    "TranscriptImport",
 ]

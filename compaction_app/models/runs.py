@@ -68,10 +68,19 @@ class CompactionRun(models.Model):
     status = models.CharField(max_length=20, choices=RunStatus, default=RunStatus.QUEUED)
     stage = models.CharField(max_length=40, blank=True)
     progress = models.FloatField(default=0, help_text="0 to 1")
+    stages = models.JSONField(default=list, blank=True, help_text="each stage that it came to, in order, and when")
     # Who is to write; who did is on the boundary.
     summarizer = models.CharField(max_length=40, blank=True)
     names_summarizer = models.BooleanField(default=False, help_text="whether whoever asked has said who is to write")
     source = models.CharField(max_length=10, choices=Source, blank=True)
+    retry_of = models.ForeignKey(
+        "self",
+        on_delete=models.SET_NULL,
+        null=True,
+        blank=True,
+        related_name="retries",
+        help_text="the run that this one tries again",
+    )
     tokens_streamed = models.PositiveIntegerField(default=0, help_text="estimate of what a model has written so far")
     model = models.CharField(max_length=200, blank=True, help_text="what wrote the summary, as the provider names it")
     prompt_version = models.CharField(max_length=20, blank=True)

@@ -29,7 +29,10 @@ class TelemetryEvent(models.Model):
     objects = TelemetryQuerySet.as_manager()
 
     class Meta:
-        indexes = [models.Index(fields=["team", "name", "-at"], name="telemetry_by_name")]
+        indexes = [
+            models.Index(fields=["team", "name", "-at"], name="telemetry_by_name"),
+            models.Index(fields=["team", "-id"], name="telemetry_newest_first"),
+        ]
 
     def __str__(self) -> str:
         return f"{self.name} at {self.at:%Y-%m-%d %H:%M:%S}"

@@ -58,6 +58,7 @@ class ApiKey(models.Model):
     scope = models.CharField(max_length=5, choices=Scope, default=Scope.WRITE)
     created_at = models.DateTimeField(auto_now_add=True)
     last_used_at = models.DateTimeField(null=True, blank=True)
+    expires_at = models.DateTimeField(null=True, blank=True, help_text="from then on it is refused; empty: never")
     revoked_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
