@@ -80,3 +80,20 @@ class LineProblem:
 
 
 ParsedLine = TranscriptMessage | TranscriptNote | LineProblem
+
+
+class NotThisFormat(ValueError):
+    """A JSON value that is no conversation of the format; the message says why, without quoting it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """One conversation of a chat file (a file may hold several): one JSON value, the whole file or a line of it.
+
+    `session`: what it tells of its session, by column (`model`, `system`, `tools`), as far as it tells; `items`: its
+    messages in order, and what was not understood.
+    """
+
+    line_number: int
+    session: Mapping[str, Any]
+    items: tuple[ParsedLine, ...]
