@@ -15,7 +15,8 @@ from sessions_app.transcript.messages import Content, MessageKind, Role
 class TranscriptMessage:
     """A line that is a message. `parent_uuid`: None for a root, "" where the line does not say.
 
-    `envelope`: the whole entry without the message's content.
+    `path_parent`: the message that it hangs on, as an export of ours tells it; None for nothing, "" where `parent_uuid`
+    tells. `envelope`: the whole entry without the message's content.
     """
 
     line_number: int
@@ -30,7 +31,8 @@ class TranscriptMessage:
     usage: Mapping[str, Any] | None = None
     is_meta: bool = False
     is_sidechain: bool = False
-    envelope: Mapping[str, Any] = field(default_factory=dict)
+    envelope: Mapping[str, Any] | None = field(default_factory=dict)
+    path_parent: str | None = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,7 @@ class ImportedBoundary:
 @dataclass(frozen=True, slots=True)
 class TranscriptNote:
     """Any other line, kept raw. `uuid` is "" where the line has none; `title` where it names the session. `ours`: uuid
-    of the boundary of ours that the line tells, or tells a part of."""
+    of the boundary of ours that the line tells, or tells a part of. `path_parent`: as a message has it."""
 
     line_number: int
     key: str
@@ -68,6 +70,24 @@ class TranscriptNote:
     title_rank: int = 0
     boundary: ImportedBoundary | None = None
     ours: str = ""
+    path_parent: str | None = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TranscriptBoundary:
+    """A boundary as a line of an export tells it whole. `key`: its name, for the boundaries that rest on it."""
+
+    line_number: int
+    key: str
+    written: Written
+
+
+@dataclass(frozen=True, slots=True)
+class TranscriptSession:
+    """What a line of an export tells of its session, by column."""
+
+    line_number: int
+    columns: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +99,7 @@ class LineProblem:
     kept: bool = False
 
 
-ParsedLine = TranscriptMessage | TranscriptNote | LineProblem
+ParsedLine = TranscriptMessage | TranscriptNote | TranscriptBoundary | TranscriptSession | LineProblem
 
 
 class NotThisFormat(ValueError):
