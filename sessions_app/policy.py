@@ -679,6 +679,9 @@ class Policy:
         meaning="a queued run that nobody took is given to the queue again after this",
     )
     run_attempts: int = _figure(3, unit="attempts", low=1, meaning="how often a run is taken up again before it fails")
+    run_stages: int = _figure(
+        200, service=True, unit="stages", low=10, meaning="most that are kept of a run; about ten an attempt"
+    )
 
     # Hooks
     hook_timeout_seconds: int = _figure(

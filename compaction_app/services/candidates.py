@@ -21,6 +21,7 @@ from compaction_app.services.calls import spent
 from compaction_app.services.claims import Claim, ended, still_ours
 from compaction_app.services.run_records import commit_drafts, spent_values, store_steps
 from compaction_app.services.situations import Attempt
+from compaction_app.services.stages import came_to
 from sessions_app import selectors as transcripts
 from sessions_app.models import CompactBoundary
 from sessions_app.policy import Policy
@@ -55,11 +56,10 @@ def park(*, run: CompactionRun, held: Claim, draft: BoundaryDraft, attempt: Atte
         row = CompactionRun.objects.get(pk=run.pk)
         CompactionRun.objects.filter(pk=run.pk).update(
             status=RunStatus.AWAITING_APPROVAL,
-            stage=STAGE,
-            progress=PARKED_AT,
             lease_expires_at=None,
             claim_token=None,
             attempts=ended(run=row, now=now, how=PARKED),
+            **came_to(run=row, stage=STAGE, now=now, progress=PARKED_AT),
             as_of=attempt.last_read,
             shared_prefix=attempt.trail[-1][1].shared_prefix,
             **spent_values(used=spent(run=run), written_by=draft),

@@ -16,6 +16,7 @@ from django.utils import timezone
 
 from compaction_app.engine.outcome import CompactionCancelled
 from compaction_app.models import CompactionRun, RunStatus
+from compaction_app.services.stages import QUEUED, STARTING, came_to
 from sessions_app import selectors as transcripts
 from sessions_app.policy import Policy
 
@@ -50,8 +51,7 @@ def claim(*, run_id: int, now: datetime) -> Claim | None:
         attempts=[*run.attempts, entry],
         started_at=run.started_at or now,
         lease_expires_at=now + lease_of(run),
-        stage="starting",
-        progress=0,
+        **came_to(run=run, stage=STARTING, now=now, progress=0, attempt=run.attempt + 1),
     )
     return Claim(run_id=run_id, token=token, attempt=run.attempt + 1) if taken else None
 
@@ -74,14 +74,22 @@ def ended(*, run: CompactionRun, now: datetime, how: str) -> list[Any]:
 
 def give_back(*, held: Claim) -> None:
     """Put a run that is being worked on back into the queue (an orderly stop of the worker)."""
-    run = CompactionRun.objects.get(pk=held.run_id)
+    run, now = CompactionRun.objects.get(pk=held.run_id), timezone.now()
     CompactionRun.objects.filter(pk=held.run_id, status=RunStatus.RUNNING, claim_token=held.token).update(
-        status=RunStatus.QUEUED,
-        handed_out_at=None,
-        lease_expires_at=None,
-        claim_token=None,
-        attempts=ended(run=run, now=timezone.now(), how="given back"),
+        **back_in_the_queue(run=run, now=now, how="given back")
     )
+
+
+def back_in_the_queue(*, run: CompactionRun, now: datetime, how: str) -> dict[str, Any]:
+    """The columns of a run that nobody works on any more; `how` the attempt ended."""
+    return {
+        "status": RunStatus.QUEUED,
+        "handed_out_at": None,
+        "lease_expires_at": None,
+        "claim_token": None,
+        "attempts": ended(run=run, now=now, how=how),
+        **came_to(run=run, stage=QUEUED, now=now),
+    }
 
 
 def lease_of(run: CompactionRun) -> timedelta:
@@ -94,6 +102,7 @@ class RunProgress:
     """Progress on the run's row, at most once a second; each report renews the lease and notices a lost claim."""
 
     def __init__(self, *, run: CompactionRun, held: Claim, listener: ProgressListener | None) -> None:
+        self.run = run
         self.held = held
         self.listener = listener
         self.lease = lease_of(run)
@@ -107,12 +116,13 @@ class RunProgress:
         if stage == self.stage and self.told_at and now - self.told_at < self.pause:
             return
         self.stage, self.told_at = stage, now
-        told: dict[str, Any] = {"stage": stage, "progress": round(fraction, 3), "lease_expires_at": now + self.lease}
+        told = came_to(run=self.run, stage=stage, now=now, progress=fraction) | {"lease_expires_at": now + self.lease}
         if tokens:
             told["tokens_streamed"] = tokens
         ours = CompactionRun.objects.filter(pk=self.held.run_id, status=RunStatus.RUNNING, claim_token=self.held.token)
         if not ours.update(**told):
             raise ClaimLost(f"run {self.held.run_id}")
+        self.run.stages = told.get("stages", self.run.stages)  # nobody else writes them while the claim is ours
 
     def tell(self, *, stage: str, fraction: float) -> None:
         """Only the listener hears this: for what comes after the row is closed."""

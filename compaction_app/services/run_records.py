@@ -24,6 +24,7 @@ from compaction_app.services import breaker, cleanup, clearing, hooks, partial
 from compaction_app.services.calls import Spent, spent
 from compaction_app.services.claims import ended
 from compaction_app.services.situations import Attempt
+from compaction_app.services.stages import DONE, came_to
 from sessions_app.models import CompactBoundary, Session
 from sessions_app.services.append import lock_session
 from sessions_app.services.boundaries import commit_boundary
@@ -63,8 +64,6 @@ def store_success(
         tokens_before=before,
         tokens_after=boundary.tokens_after,
         as_of=attempt.last_read,
-        stage="done",
-        progress=1.0,
         response_id=boundary.response_id,
         shared_prefix=last.shared_prefix,
         **partial.cut_values(scope=run.scope, draft=drafts[-1], view=attempt.view),
@@ -186,8 +185,10 @@ def close_run(*, run_id: int, now: datetime, status: str, **values: Any) -> None
     """The run's row at its end."""
     run = CompactionRun.objects.get(pk=run_id)
     attempts = ended(run=run, now=now, how=str(values.get("failure_reason") or status))
+    is_done = status == RunStatus.SUCCEEDED
+    stage = came_to(run=run, stage=DONE if is_done else str(status), now=now, progress=1 if is_done else None)
     CompactionRun.objects.filter(pk=run_id).update(
-        status=status, finished_at=now, lease_expires_at=None, attempts=attempts, **values
+        status=status, finished_at=now, lease_expires_at=None, attempts=attempts, **stage, **values
     )
 
 

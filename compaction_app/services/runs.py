@@ -31,14 +31,15 @@ from compaction_app.services.claims import (
     Claim,
     ProgressListener,
     RunProgress,
+    back_in_the_queue,
     claim,
-    ended,
     give_back,
     lease_of,
 )
 from compaction_app.services.run_ends import describe, fail, finish
 from compaction_app.services.run_records import is_automatic
 from compaction_app.services.situations import Attempt, situation_of
+from compaction_app.services.stages import QUEUED, came_to
 from sessions_app import selectors as transcripts
 from sessions_app.models import Session
 from sessions_app.policy import Policy
@@ -72,17 +73,20 @@ def queue_run(
     scope_uuid: str = "",
     cut_uuid: str = "",
     reported: Reported | None = None,
+    retry_of: CompactionRun | None = None,
 ) -> CompactionRun:
     """Make a queued run. Raises ActiveRun when the session has one, also when two ask at the same moment.
 
     `source`: who asks (CompactionRun.Source). `summarizer`: in place of the one that the settings name. `scope`,
     `scope_uuid`, `cut_uuid`: which part, by which message, and the one that the legal cut stands at. `reported`: what
-    the provider told, for a reactive run.
+    the provider told, for a reactive run. `retry_of`: the run that this one tries again.
     """
     reported = reported or Reported()
+    begun = came_to(run=CompactionRun(), stage=QUEUED, now=now)
     try:
         with transaction.atomic():
             return CompactionRun.objects.create(
+                **begun,
                 session=session,
                 trigger=trigger,
                 instructions=instructions,
@@ -98,6 +102,7 @@ def queue_run(
                 reported_tokens=reported.tokens,
                 reported_limit=reported.limit,
                 reported_output=reported.output,
+                retry_of=retry_of,
                 queued_at=now,
                 handed_out_at=now,
             )
@@ -200,9 +205,11 @@ def not_handed_out(*, run_id: int) -> None:
 
 def cancel_queued(*, run: CompactionRun, now: datetime, why: str = "") -> bool:
     """End a run that nobody works on; False when somebody has taken it meanwhile."""
+    row = CompactionRun.objects.get(pk=run.pk)
+    told = came_to(run=row, stage=RunStatus.CANCELLED.value, now=now)
     return bool(
         CompactionRun.objects.filter(pk=run.pk, status=RunStatus.QUEUED).update(
-            status=RunStatus.CANCELLED, finished_at=now, detail=why
+            status=RunStatus.CANCELLED, finished_at=now, detail=why, **told
         )
     )
 
@@ -242,10 +249,4 @@ def _take_back(*, run: CompactionRun, now: datetime) -> None:
             detail, attempt = f"its worker went silent {lost} times", Attempt(session=run.session)
             fail(run=run, held=ours, reason=FailureReason.WORKER_LOST, detail=detail, attempt=attempt)
         return
-    silent.update(
-        status=RunStatus.QUEUED,
-        handed_out_at=None,
-        lease_expires_at=None,
-        claim_token=None,
-        attempts=ended(run=run, now=now, how=LOST),
-    )
+    silent.update(**back_in_the_queue(run=run, now=now, how=LOST))
