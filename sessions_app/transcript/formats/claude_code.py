@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
@@ -22,6 +21,7 @@ from sessions_app.transcript.entries import (
     TranscriptNote,
 )
 from sessions_app.transcript.exported import REVERTED, BadMark, Written, mark_of, read_boundary
+from sessions_app.transcript.json_values import Unreadable, first_value, is_too_deep
 from sessions_app.transcript.messages import SYNTHETIC_MODEL, Content, MessageKind, Role
 
 NAME = "claude-code"
@@ -39,40 +39,6 @@ _SESSION_ID = re.compile(rb'"sessionId"\s*:\s*"([^"\\]{1,128})"')
 _UNUSABLE_ID = re.compile("[\x00\ud800-\udfff]")
 LONGEST_ID = 128
 LARGEST_COUNT = 2_000_000_000  # what a 32-bit column holds; a token count beyond it is no count
-# Nesting beyond it is refused: writing such a value again would exhaust the stack. A line holds a content of the API's
-# own limit (200) a few levels down.
-DEEPEST = 210
-_DECODER = json.JSONDecoder(parse_constant=lambda name: _refuse(name), parse_float=lambda digits: _finite(digits))
-
-
-class _NotJson(ValueError):
-    pass
-
-
-def _finite(digits: str) -> float:
-    value = float(digits)
-    if math.isinf(value):
-        raise _NotJson(f"the number {digits[:20]} is too large")
-    return value
-
-
-def _too_deep(value: object) -> bool:
-    """Whether lists and objects are nested beyond DEEPEST; without recursion, and only paid for by odd lines."""
-    level: list[object] = [value]
-    for _ in range(DEEPEST):
-        level = [
-            inner
-            for outer in level
-            for inner in (outer.values() if isinstance(outer, dict) else outer if isinstance(outer, list) else ())
-            if isinstance(inner, (dict, list))
-        ]
-        if not level:
-            return False
-    return True
-
-
-def _refuse(name: str) -> None:
-    raise _NotJson(f"{name} is not JSON")
 
 
 def recognizes(*, objects: list[Mapping[str, Any]]) -> bool:
@@ -97,28 +63,17 @@ def read_line(*, text: str, line_number: int) -> Iterator[ParsedLine]:
     rest = text.lstrip("\ufeff \t\r\n")
     while rest:
         try:
-            entry, end = _DECODER.raw_decode(rest)
-        except (ValueError, RecursionError) as error:
-            yield LineProblem(line_number=line_number, reason=_why_unreadable(rest, error))
+            entry, end = first_value(text=rest)
+        except Unreadable as why:
+            yield LineProblem(line_number=line_number, reason=str(why))
             return
         rest = rest[end:].lstrip(" \t\r\n")
-        if text.count("[") + text.count("{") > DEEPEST and _too_deep(entry):
+        if is_too_deep(value=entry, text=text):
             yield LineProblem(line_number=line_number, reason="nested too deeply")
         elif isinstance(entry, dict):
             yield from _read_entry(entry, line_number)
         else:
             yield LineProblem(line_number=line_number, reason=f"a JSON object is expected, not {type(entry).__name__}")
-
-
-def _why_unreadable(text: str, error: Exception) -> str:
-    if isinstance(error, RecursionError):
-        return "nested too deeply"
-    if isinstance(error, json.JSONDecodeError) and error.pos >= len(text) - 1:
-        return "cut in the middle (the file ends inside a JSON object)"
-    if isinstance(error, json.JSONDecodeError) and error.msg.startswith("Unterminated string"):
-        return "cut in the middle of a string"
-    reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
-    return f"not JSON: {reason}"
 
 
 def _read_entry(entry: dict[str, Any], line_number: int) -> Iterator[ParsedLine]:

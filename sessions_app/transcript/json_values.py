@@ -1,0 +1,83 @@
+"""JSON as transcripts hold it, read strictly: no NaN, no number that is too large, nothing nested without end."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+# Nesting beyond it is refused: writing such a value again would exhaust the stack. A line holds a content of the API's
+# own limit (200) a few levels down.
+DEEPEST = 210
+
+
+class Unreadable(ValueError):
+    """No JSON value stands there; the message says why, for a person, without quoting it."""
+
+
+class _NotJson(ValueError):
+    pass
+
+
+def first_value(*, text: str) -> tuple[Any, int]:
+    """The value with which the text begins, and where it ends. Raises Unreadable."""
+    try:
+        return _DECODER.raw_decode(text)
+    except (ValueError, RecursionError) as error:
+        raise Unreadable(_why_unreadable(text, error)) from None
+
+
+def whole_value(*, text: str, deepest: int = DEEPEST) -> Any:
+    """The one value that the text is, but for white space around it. Raises Unreadable."""
+    text = text.strip("\ufeff \t\r\n")
+    value, end = first_value(text=text)
+    if end < len(text):
+        raise Unreadable("not JSON: more than one value")
+    if is_too_deep(value=value, text=text, deepest=deepest):
+        raise Unreadable("nested too deeply")
+    return value
+
+
+def is_too_deep(*, value: object, text: str, deepest: int = DEEPEST) -> bool:
+    """Whether lists and objects are nested beyond the limit; without recursion, and only paid for by odd texts.
+
+    `text`: what the value was read from.
+    """
+    if text.count("[") + text.count("{") <= deepest:
+        return False
+    level: list[object] = [value]
+    for _ in range(deepest):
+        level = [
+            inner
+            for outer in level
+            for inner in (outer.values() if isinstance(outer, dict) else outer if isinstance(outer, list) else ())
+            if isinstance(inner, (dict, list))
+        ]
+        if not level:
+            return False
+    return True
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if math.isinf(value):
+        raise _NotJson(f"the number {digits[:20]} is too large")
+    return value
+
+
+def _refuse(name: str) -> None:
+    raise _NotJson(f"{name} is not JSON")
+
+
+def _why_unreadable(text: str, error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return "nested too deeply"
+    if isinstance(error, json.JSONDecodeError) and error.pos >= len(text) - 1:
+        return "cut in the middle (the file ends inside a JSON object)"
+    if isinstance(error, json.JSONDecodeError) and error.msg.startswith("Unterminated string"):
+        return "cut in the middle of a string"
+    reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
+    return f"not JSON: {reason}"
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)
