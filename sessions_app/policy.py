@@ -716,6 +716,9 @@ class Policy:
     import_line_bytes: int = _figure(
         64_000_000, unit="bytes", low=1_000, meaning="a longer line is reported and passed over, so memory stays flat"
     )
+    import_sessions: int = _figure(
+        1_000, service=True, unit="sessions", low=1, meaning="most that one file may hold; one with more is refused"
+    )
     import_inline_bytes: int = _figure(
         1_000_000, service=True, unit="bytes", low=0, meaning="a larger transcript is imported by the worker"
     )

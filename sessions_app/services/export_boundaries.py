@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db.models import Q, QuerySet
 
-from sessions_app.models import CompactBoundary, Message, Session
+from sessions_app.models import CompactBoundary, Message, Session, TranscriptEntry
 from sessions_app.transcript.boundary import Boundary, BoundaryDraft, BoundaryKind, ClearedResult
 from sessions_app.transcript.formats import READERS
 from sessions_app.transcript.messages import MessageKind
@@ -84,17 +84,28 @@ class Boundaries:
         self._gone: set[str] = set()
         self._summaries: dict[int, str] = {}
         self._written: list[int] = []
-        sources = self._unnamed_sources()
+        self._in_force: list[tuple[int, int]] = []  # (position, key), of ours and of others
+        self._next_in_force = 0
+        self._unnamed = sources = self._unnamed_sources()
         rows = CompactBoundary.objects.filter(session=session).order_by("pk")
-        places = rows.values_list("pk", "source_key", "committed_at_position", "reverted_at", "covers_to")
-        for pk, source, position, reverted_at, covers_to in places.iterator(chunk_size=CHUNK):
+        places = list(rows.values_list("pk", "source_key", "committed_at_position", "reverted_at", "covers_to"))
+        # A boundary that came with the history of an export (transcript/history_items.py) has no line of its own.
+        self._lines = set(sources.values()) | (self._lines_of_files() if any(place[1] for place in places) else set())
+        for pk, source, position, reverted_at, covers_to in places:
             source = source or sources.get(pk, "")
+            if reverted_at is None:
+                self._in_force.append((position, pk))
             if reverted_at is not None:
                 self._gone |= {source} if source and self._is_on_the_path(covers_to, position) else set()
-            elif source:
+            elif source in self._lines and source:
                 self._told[source] = pk
             elif pk not in sources:
                 self._mine.append((position, pk))
+
+    def _lines_of_files(self) -> set[str]:
+        named = CompactBoundary.objects.filter(session=self._session).exclude(source_key="").values("source_key")
+        rows = TranscriptEntry.objects.filter(session=self._session, key__in=named)
+        return set(rows.values_list("key", flat=True))
 
     def _is_on_the_path(self, covers_to: int, committed_at: int) -> bool:
         """Whether the conversation still goes through what a boundary covered. One that a rewind left behind stands on
@@ -136,16 +147,35 @@ class Boundaries:
             self._next += 1
             yield self._row(pk)
 
+    def take_in_force(self, *, position: int) -> Iterator[CompactBoundary]:
+        """All in force that were written up to the position, whoever wrote them, each once."""
+        while self._next_in_force < len(self._in_force) and self._in_force[self._next_in_force][0] <= position:
+            self._next_in_force += 1
+            yield self._row(self._in_force[self._next_in_force - 1][1])
+
     def _row(self, pk: int) -> CompactBoundary:
         rows = CompactBoundary.objects.filter(session=self._session)
         return rows.select_related("base").prefetch_related("attachments").get(pk=pk)
 
     def line_of(self, row: CompactBoundary) -> str:
         """Uuid of the line that tells the boundary, or its copy that is in force."""
+        return self._line(self._copy_in_force(row))
+
+    def name_of(self, row: CompactBoundary) -> str:
+        """What the boundary is known by wherever its history is: the uuid that it had where it was written."""
+        return row.source_key or self._unnamed.get(row.pk) or str(row.uuid)
+
+    def name_of_base(self, row: CompactBoundary) -> str | None:
+        """The name of the boundary below, or of its copy that is in force."""
+        return self.name_of(self._copy_in_force(row.base)) if row.base else None
+
+    def _copy_in_force(self, row: CompactBoundary) -> CompactBoundary:
         rows = CompactBoundary.objects.filter(session=self._session, reverted_at__isnull=True)
         copies = rows.filter(Q(pk=row.lineage) | Q(restores_id=row.lineage))
-        found = copies.order_by("-pk").first() or row
-        return found.source_key or str(found.uuid)
+        return copies.order_by("-pk").first() or row
+
+    def _line(self, row: CompactBoundary) -> str:
+        return row.source_key if row.source_key in self._lines and row.source_key else str(row.uuid)
 
     def begins_with(self, row: CompactBoundary | Boundary, summary: str) -> None:
         """Note the line in which the boundary's summary stands."""
@@ -192,7 +222,7 @@ class Boundaries:
         rows = rows.filter(
             kind=BoundaryKind.MICROCOMPACT.value, pk__gt=boundary.clears_from, pk__lt=boundary.sequence
         ).order_by("pk")
-        return [(row.committed_at_position, row.source_key or str(row.uuid)) for row in rows]
+        return [(row.committed_at_position, self._line(row)) for row in rows]
 
     def _pass(self, one: Boundary, boundary: Boundary, kept: KeptRows) -> None:
         if one is boundary:

@@ -15,6 +15,7 @@ from uuid import UUID
 from sessions_app.models import CompactBoundary, Message, Session, TranscriptEntry
 from sessions_app.policy import Policy
 from sessions_app.services.export_boundaries import SUMMARY, Boundaries, Front, KeptRows, draft_of, live
+from sessions_app.services.export_rows import ExportRows
 from sessions_app.transcript.boundary import Boundary, summary_uuid
 from sessions_app.transcript.exported import REVERTED, boundary_as_json, copy_uuid, mark_of
 from sessions_app.transcript.formats import WRITERS
@@ -69,58 +70,38 @@ class _Export:
     def __init__(self, *, session: Session, batch: int) -> None:
         self.session = session
         self.batch = batch
-        self.last = session.last_position
+        self.rows = ExportRows(session=session, batch=batch, last=session.last_position)
         self.where = Where(session_id=_session_id(session), cwd=_cwd(session))
         self.boundaries = Boundaries(session=session)
         self.fronts: list[Front] = []
         # Uuid of a line that is no part of the chain any more -> the line to hang on in its place.
         self.moved: dict[str, str | None] = {}
-        self.uuids: dict[int, str] = {}  # of the messages of this batch, and of their parents
         self.last_main = 0
         self.prompt = ""
         self.names_leaf = False
 
     def lines(self) -> Iterator[dict[str, Any]]:
-        yield from self._aside(0, self._entries(0, 0))
-        for start in range(0, self.last, self.batch):
-            yield from self._batch(start + 1, min(start + self.batch, self.last))
+        for entry in self.rows.entries(first=0, last=0):
+            yield from self._note(0, entry)
+        for batch in self.rows.batches():
+            yield from self._batch(batch)
         if self.names_leaf and (leaf := self._leaf()):
             yield lines.leaf_line(leaf=leaf, prompt=self.prompt, where=self.where)
 
-    def _entries(self, first: int, last: int) -> Iterator[TranscriptEntry]:
-        rows = TranscriptEntry.objects.filter(session=self.session, after_position__range=(first, last))
-        return rows.order_by("after_position", "id").iterator(chunk_size=self.batch)
-
-    def _batch(self, first: int, last: int) -> Iterator[dict[str, Any]]:
-        rows = list(Message.objects.filter(session=self.session, position__range=(first, last)).order_by("position"))
-        self.uuids = {row.position: row.uuid for row in rows}
-        self._find({row.path_parent for row in rows if row.path_parent} - set(self.uuids))
-        entries = self._entries(first, last)
+    def _batch(self, batch: list[Message]) -> Iterator[dict[str, Any]]:
+        entries = self.rows.entries(first=batch[0].position, last=batch[-1].position)
         entry = next(entries, None)
-        for row in rows:
+        for row in batch:
             yield self._message(row)
             while entry is not None and entry.after_position == row.position:
                 yield from self._note(row.position, entry)
                 entry = next(entries, None)
             yield from self._ours(row.position)
 
-    def _aside(self, position: int, entries: Iterator[TranscriptEntry]) -> Iterator[dict[str, Any]]:
-        for entry in entries:
-            yield from self._note(position, entry)
-
-    def _find(self, positions: set[int]) -> None:
-        rows = Message.objects.filter(session=self.session, position__in=positions)
-        self.uuids |= dict(rows.values_list("position", "uuid"))
-
-    def _uuid_at(self, position: int) -> str | None:
-        if position and position not in self.uuids:
-            self._find({position})
-        return self.uuids.get(position)
-
     def _leaf(self) -> str | None:
         front = self.fronts[0] if self.fronts else None
         if front is None or front.tail is not None or front.upto < self.last_main:
-            return self._living(self._uuid_at(self.last_main))
+            return self._living(self.rows.uuid_at(self.last_main))
         return front.leaf or front.line
 
     # Messages
@@ -166,7 +147,7 @@ class _Export:
         if row.envelope and "parentUuid" in row.envelope:
             parent = row.envelope["parentUuid"]
             return parent if isinstance(parent, str) else None
-        return self._uuid_at(self._path_parent(row))
+        return self.rows.uuid_at(self._path_parent(row))
 
     def _path_parent(self, row: Message) -> int:
         return self.last_main if row.path_parent is None else row.path_parent
@@ -262,14 +243,14 @@ class _Export:
             trigger=row.trigger,
             tokens_before=row.tokens_before,
             tokens_after=row.tokens_after,
-            uuid_at=self._uuid_at,
+            uuid_at=self.rows.uuid_at,
         )
 
     def _clearing(self, row: CompactBoundary) -> dict[str, Any]:
         boundary = row.as_value()
         leaf = self.boundaries.leaf(boundary)
         front = next((one for one in reversed(self.fronts) if one.stands_for(leaf)), None)
-        parent = (front.instead_of(leaf) if front else None) or self._living(self._uuid_at(leaf))
+        parent = (front.instead_of(leaf) if front else None) or self._living(self.rows.uuid_at(leaf))
         self.fronts.append(Front(upto=boundary.committed_at, line=boundary.id, tail=leaf))
         return lines.clearing_line(boundary=boundary, parent=parent, written=self._written(row), where=self.where)
 
@@ -283,7 +264,7 @@ class _Export:
         yield lines.boundary_line(
             boundary=boundary,
             summary_uuid=summary,
-            logical_parent=self._uuid_at(leaf),
+            logical_parent=self.rows.uuid_at(leaf),
             kept=Kept(before=kept.before, after=[uuid for _, uuid in kept.after] if has_segment else []),
             summarized=self.boundaries.summarized(boundary, kept),
             instructions=row.instructions,

@@ -333,7 +333,8 @@ class TestRefusals:
             (b"\x89PNG\r\n\x1a\n\x00\x00", "binary"),
             (b"hello\nworld\n", "no line of it is a JSON object"),
             (b'{"a": 1}\n', "none of the known transcript formats"),
-            (b'[{"role": "user", "content": "x"}]', "no line of it is a JSON object"),
+            (b'"text"', "no line of it is a JSON object"),
+            (b"[1, 2]", "none of the known transcript formats"),
             (b'{"type":"session_meta","payload":{}}\n{"type":"response_item","payload":{}}', "none of the known"),
         ],
     )
