@@ -14,6 +14,7 @@ from compaction_app.actions.compacting import (
 from compaction_app.actions.forecasts import Plan, plan_compaction
 from compaction_app.actions.handing_out import hand_out_on_commit, recover_runs, refresh_catalog
 from compaction_app.actions.memory import put_memory
+from compaction_app.actions.runs import cancel_run, retry_run
 from compaction_app.actions.sessions import (
     create_session,
     export_session,
@@ -36,6 +37,7 @@ from compaction_app.actions.teams import (
 from compaction_app.actions.turns import Prepared, Turn, append_turn, prepare
 from compaction_app.engine.command import CommandError
 from compaction_app.services.approvals import BadEdit, CannotAccept, Decider, NotAwaiting
+from compaction_app.services.cancelling import WrongStatus
 from compaction_app.services.clearing import Applied
 from compaction_app.services.hook_setup import BadHook
 from compaction_app.services.memory import MemoryRefused
@@ -71,9 +73,11 @@ __all__ = [
     "Turn",
     "UuidConflict",
     "Wanted",
+    "WrongStatus",
     "accept_candidate",
     "append_turn",
     "authenticate",
+    "cancel_run",
     "check_wanted",
     "compact_now",
     "create_api_key",
@@ -97,6 +101,7 @@ __all__ = [
     "request_compaction",
     "reset_breaker",
     "restore_boundary",
+    "retry_run",
     "revert_boundary",
     "revoke_api_keys",
     "rotate_hook_secret",

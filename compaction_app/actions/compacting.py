@@ -76,15 +76,22 @@ def reported(*, error: str) -> Reported:
 
 
 def request_compaction(
-    *, session: Session, wanted: Wanted, now: datetime, requested_by: Any = None, source: str = ""
+    *,
+    session: Session,
+    wanted: Wanted,
+    now: datetime,
+    requested_by: Any = None,
+    source: str = "",
+    retry_of: CompactionRun | None = None,
 ) -> CompactionRun:
     """Queue a run and hand it to the worker. Raises ActiveRun, PartialRefused, ReactiveRefused, and NothingToCompact
     where that is plain.
 
-    `session`: with its team loaded. `source`: who asks (CompactionRun.Source).
+    `session`: with its team loaded. `source`: who asks (CompactionRun.Source). `retry_of`: the run that is tried again.
     """
     check_wanted(session=session, wanted=wanted)
-    values = _values(session=session, wanted=wanted, source=source, now=now) | {"requested_by": requested_by}
+    values = _values(session=session, wanted=wanted, source=source, now=now)
+    values |= {"requested_by": requested_by, "retry_of": retry_of}
     try:
         run = runs.queue_run(session=session, now=now, **values)
     except ActiveRun as active:
@@ -104,7 +111,7 @@ def _gives_way(run: CompactionRun, *, to: Wanted) -> bool:
 def check_wanted(*, session: Session, wanted: Wanted) -> None:
     """Raises what `request_compaction` does, but for PartialRefused, where nothing can come of it."""
     if wanted.reported is not None:
-        _check_reactive(session=session)
+        check_reactive(session=session)
     active = CompactionRun.objects.filter(session=session).active().first()
     if active is not None and not _gives_way(active, to=wanted):
         raise ActiveRun(run=active)
@@ -118,7 +125,8 @@ def check_wanted(*, session: Session, wanted: Wanted) -> None:
         raise NothingToCompact("Nothing was added since the last compaction.")
 
 
-def _check_reactive(*, session: Session) -> None:
+def check_reactive(*, session: Session) -> None:
+    """Raises ReactiveRefused. `session`: with its team loaded."""
     resolved = selectors.effective_policy(team=session.team, session=session)
     if not resolved.policy.reactive_compact:
         raise ReactiveRefused(

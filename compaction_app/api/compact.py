@@ -164,6 +164,14 @@ def wait_for(*, run_id: int, seconds: float) -> None:
         time.sleep(min(LOOK_EVERY, left))
 
 
+def answer(*, run: CompactionRun, waited: bool) -> Response:
+    """What is answered with a run that was asked for: 200 where waiting for its end sufficed, else 202."""
+    if waited and run.failure_reason == FailureReason.NOTHING_TO_COMPACT:
+        raise NothingToCompact(run.detail or "There is nothing to compact.", run=str(run.uuid))
+    code = status.HTTP_200_OK if waited and not run.is_at_work else status.HTTP_202_ACCEPTED
+    return Response(RunBody(run).data, status=code)
+
+
 class CompactView(ApiView):
     def queue(self, session: Session, given: dict[str, Any]) -> CompactionRun:
         try:
@@ -238,7 +246,4 @@ class CompactView(ApiView):
         waited = bool(seconds)
         if waited and is_reactive and not run.is_at_work:
             return Response({**RunBody(run).data, "context": self.context_of(session_id, run)})
-        if waited and run.failure_reason == FailureReason.NOTHING_TO_COMPACT:
-            raise NothingToCompact(run.detail or "There is nothing to compact.", run=str(run.uuid))
-        code = status.HTTP_200_OK if waited and not run.is_at_work else status.HTTP_202_ACCEPTED
-        return Response(RunBody(run).data, status=code)
+        return answer(run=run, waited=waited)

@@ -82,6 +82,8 @@ def translate(exc: Exception) -> Exception:
         return NothingToCompact(str(exc))
     if isinstance(exc, actions.PartialRefused):
         return Refused(str(exc), code=exc.code, attr=exc.scope or None)
+    if isinstance(exc, actions.WrongStatus):
+        return Conflict(str(exc), code=exc.code, run=str(exc.run.uuid))
     if isinstance(exc, actions.RevertRefused):
         return Conflict(str(exc), code=exc.code)
     if isinstance(exc, actions.ReactiveRefused):

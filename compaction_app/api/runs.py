@@ -50,6 +50,13 @@ class AttemptBody(serializers.Serializer[Any]):
     outcome = serializers.CharField(required=False, help_text="`succeeded`, a failure reason, or how it was lost.")
 
 
+class StageBody(serializers.Serializer[Any]):
+    stage = serializers.CharField(help_text="`queued`, `starting`, …; at the end `done`, `failed` or `cancelled`.")
+    at = serializers.CharField(help_text="ISO 8601.")
+    attempt = serializers.IntegerField(help_text="0 before the first.")
+    progress = serializers.FloatField(help_text="Of the run, as it came to the stage: 0 to 1.")
+
+
 class CallBody(Described, serializers.ModelSerializer[ModelCall]):
     """One request that was made of a model, and its end."""
 
@@ -148,7 +155,9 @@ class RunBody(Described, serializers.ModelSerializer[CompactionRun]):
         "source": "Who asked: `append` and `sweep` for runs that start by themselves; empty where nobody told.",
         "cut": "Which part is compacted, where somebody asked for a part; null for the whole.",
         "status": "`succeeded`, `failed` and `cancelled` are final.",
-        "stage": "What it is doing, in a word.",
+        "retry_of": "The run that this one tries again; null where it tries none.",
+        "stage": "What it is doing, in a word; at the end what became of it.",
+        "stages": "Each stage that it came to, in order.",
         "progress": "0 to 1.",
         "tokens_streamed": "What a model has written so far, estimated; it grows while the run works.",
         "summarizer": "Who is asked to write the summary.",
@@ -182,9 +191,12 @@ class RunBody(Described, serializers.ModelSerializer[CompactionRun]):
     cut = serializers.SerializerMethodField()
     written_by = serializers.SerializerMethodField()
     trigger = serializers.ChoiceField(choices=CompactBoundary.Trigger.choices, read_only=True)
+    source = serializers.ChoiceField(choices=CompactionRun.Source.choices, allow_blank=True, read_only=True)
     status = serializers.ChoiceField(choices=RunStatus.choices, read_only=True)
     progress = serializers.FloatField(read_only=True)
     failure_reason = serializers.SerializerMethodField()
+    retry_of = serializers.UUIDField(source="retry_of.uuid", default=None, read_only=True, allow_null=True)
+    stages = StageBody(many=True, read_only=True)
     attempts = AttemptBody(many=True, read_only=True)
     steps = StepBody(many=True, read_only=True)
     calls = CallBody(many=True, read_only=True)
@@ -199,9 +211,11 @@ class RunBody(Described, serializers.ModelSerializer[CompactionRun]):
             "boundary",
             "trigger",
             "source",
+            "retry_of",
             "cut",
             "status",
             "stage",
+            "stages",
             "progress",
             "tokens_streamed",
             "summarizer",

@@ -23,7 +23,9 @@ class ErrorBody(serializers.Serializer[Any]):
         help_text="`validation_error`: fields or parameters are wrong.",
     )
     errors = ErrorItem(many=True, help_text="At least one.")  # type: ignore[assignment]
-    run = serializers.UUIDField(required=False, help_text="`active_run`, `nothing_to_compact`: the run that is meant.")
+    run = serializers.UUIDField(
+        required=False, help_text="Where a code is about a run, such as `active_run`: the run that is meant."
+    )
     uuids = serializers.ListField(
         child=serializers.CharField(), required=False, help_text="`uuid_conflict`: the uuids with other content."
     )

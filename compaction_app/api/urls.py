@@ -20,6 +20,7 @@ from compaction_app.api.memory import MemoryView
 from compaction_app.api.messages import MessagesView
 from compaction_app.api.policy import PolicyView
 from compaction_app.api.prepare import PrepareView
+from compaction_app.api.run_changes import CancelView, RetryView
 from compaction_app.api.runs import RunsView, RunView
 from compaction_app.api.sessions import SessionsView, SessionView
 from compaction_app.api.state import StateView
@@ -49,6 +50,8 @@ v1 = [
     path("boundaries/<uuid:boundary_id>/diff/", DiffView.as_view()),
     path("runs/", RunsView.as_view()),
     path("runs/<uuid:run_id>/", RunView.as_view()),
+    path("runs/<uuid:run_id>/retry/", RetryView.as_view()),
+    path("runs/<uuid:run_id>/cancel/", CancelView.as_view()),
     path("runs/<uuid:run_id>/candidate/", CandidateView.as_view()),
     path("runs/<uuid:run_id>/accept/", AcceptView.as_view()),
     path("runs/<uuid:run_id>/reject/", RejectView.as_view()),

@@ -380,8 +380,9 @@ def runs_of(*, team: Team, with_said: bool = False) -> RunQuerySet:
     calls = ModelCall.objects.all() if with_said else ModelCall.objects.defer("said")
     return (
         CompactionRun.objects.for_team(team)
-        .select_related("session", "boundary")
+        .select_related("session", "boundary", "retry_of")
         .defer(*(f"session__{name}" for name in _LARGE), "boundary__summary", "boundary__cleared_tool_use_ids")
+        .defer(*(f"retry_of__{name}" for name in ("instructions", "detail", "stages", "attempts", "usage")))
         .prefetch_related("steps", Prefetch("calls", queryset=calls))
     )
 

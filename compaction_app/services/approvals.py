@@ -121,10 +121,19 @@ def accept(*, run: CompactionRun, by: Decider, now: datetime, summary: str | Non
 def reject(*, run: CompactionRun, reason: str, by: Decider, now: datetime) -> None:
     """End the run; nothing of it is stored, and none starts by itself until something else is shown. Raises
     NotAwaiting."""
+    told = f"rejected by {by.name}: {reason}" if reason else f"rejected by {by.name}"
+    _reject(run=run, told=told, reason=reason, by=by, now=now)
+
+
+def cancel(*, run: CompactionRun, by: Decider, now: datetime) -> None:
+    """The same by somebody who cancels the run. Raises NotAwaiting."""
+    _reject(run=run, told=f"cancelled by {by.name}", reason="the run was cancelled", by=by, now=now)
+
+
+def _reject(*, run: CompactionRun, told: str, reason: str, by: Decider, now: datetime) -> None:
     with transaction.atomic():
         locked = lock_session(session_id=run.session_id)
         candidate = _awaiting(run)
-        told = f"rejected by {by.name}: {reason}" if reason else f"rejected by {by.name}"
         close_run(run_id=run.pk, now=now, status=RunStatus.CANCELLED, detail=told)
         _undo_steps(run=run)
         _decide(candidate=candidate, decision=CompactionCandidate.Decision.REJECTED, by=by, now=now, reason=reason)

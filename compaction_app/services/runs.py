@@ -25,7 +25,7 @@ from compaction_app.engine.plan import plan_for
 from compaction_app.engine.values import Reported, Trigger
 from compaction_app.llm.factory import summarizer_name
 from compaction_app.models import CompactionRun, RunStatus
-from compaction_app.services import approvals, candidates
+from compaction_app.services import approvals, cancelling, candidates
 from compaction_app.services.claims import (
     LOST,
     Claim,
@@ -138,6 +138,7 @@ def execute(*, run_id: int, listener: ProgressListener | None = None) -> Compact
         _work(run=run, held=held, listener=listener, attempt=attempt)
     except CompactionCancelled:
         logger.info("run %s was taken away from this worker", run.uuid)
+        cancelling.settle(run=run)
     except (KeyboardInterrupt, SystemExit):
         give_back(held=held)
         raise

@@ -118,6 +118,13 @@ def ids_for(route: Route, session: Session, run: CompactionRun, hook: Hook) -> d
     """The ids of rows in the state in which the route can do its work."""
     assert run.boundary
     ids = {"session_id": session.uuid, "run_id": run.uuid, "boundary_id": run.boundary.uuid, "hook_id": hook.uuid}
+    if route.pattern.endswith(("/retry/", "/cancel/")):
+        CompactionRun.objects.filter(session=session).active().delete()  # of the example before
+        again = "/retry/" in route.pattern
+        state = {"status": "failed", "failure_reason": "no_summary"} if again else {"status": "queued"}
+        ids["run_id"] = CompactionRun.objects.create(
+            session=session, trigger="manual", queued_at=timezone.now(), **state
+        ).uuid
     if route.pattern.endswith("/restore/"):
         actions.revert_boundary(boundary=run.boundary, now=timezone.now())
     if route.pattern.endswith(("/candidate/", "/accept/", "/reject/")):

@@ -19,6 +19,8 @@ FIELDS = {
     "trigger",
     "status",
     "stage",
+    "stages",
+    "retry_of",
     "progress",
     "summarizer",
     "written_by",
