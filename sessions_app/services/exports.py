@@ -2,7 +2,7 @@
 
 History first, to the letter and in order; what is resumed is the context as it is now. So boundaries in force are
 written at their places, those that were taken back are not. Read in batches: memory holds one batch, and of each
-boundary what it kept.
+boundary what it kept. Chat documents have a module of their own: `services/export_documents.py`.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ from uuid import UUID
 from sessions_app.models import CompactBoundary, Message, Session, TranscriptEntry
 from sessions_app.policy import Policy
 from sessions_app.services.export_boundaries import SUMMARY, Boundaries, Front, KeptRows, draft_of, live
+from sessions_app.services.export_documents import document_chunks
 from sessions_app.services.export_rows import ExportRows
 from sessions_app.transcript.boundary import Boundary, summary_uuid
 from sessions_app.transcript.exported import REVERTED, boundary_as_json, copy_uuid, mark_of
-from sessions_app.transcript.formats import WRITERS
+from sessions_app.transcript.formats import DOCUMENT_WRITERS, WRITERS
 from sessions_app.transcript.formats import claude_code_export as lines
 from sessions_app.transcript.formats.claude_code_export import Entry, Kept, Where
+from sessions_app.transcript.json_values import dump_line
 from sessions_app.transcript.messages import Role, human_text
 
 PROMPT_LENGTH = 200  # characters of the last prompt in the line that names the leaf
@@ -56,12 +58,11 @@ def export_session(*, session: Session, format_name: str, policy: Policy) -> Exp
         )
     if not session.last_position:
         raise ExportRefused(code="nothing_to_export", detail="the session has no messages")
-    out = _Export(session=session, batch=policy.import_batch_lines)
-    return Export(
-        name=out.where.session_id + writer.SUFFIX,
-        media_type=writer.MEDIA_TYPE,
-        chunks=(writer.dump(line) for line in out.lines()),
-    )
+    if format_name in DOCUMENT_WRITERS:
+        chunks = document_chunks(session=session, writer=writer, policy=policy)
+    else:
+        chunks = (dump_line(value=line) for line in _Export(session=session, batch=policy.import_batch_lines).lines())
+    return Export(name=_session_id(session) + writer.SUFFIX, media_type=writer.MEDIA_TYPE, chunks=chunks)
 
 
 class _Export:
@@ -81,6 +82,9 @@ class _Export:
         self.names_leaf = False
 
     def lines(self) -> Iterator[dict[str, Any]]:
+        told = {name: getattr(self.session, name) for name in ("system", "tools")}
+        if any(told.values()):
+            yield lines.session_line(columns=told, where=self.where)
         for entry in self.rows.entries(first=0, last=0):
             yield from self._note(0, entry)
         for batch in self.rows.batches():

@@ -2,7 +2,8 @@
 
 All of it stands in one field of a line, `MARK`, which other programs pass over. On a message, `given`: fields as the
 history holds them, where the line must say something else for its client. On a boundary, `boundary`: the whole of it,
-places told as uuids. On a line that only says once more what a boundary holds, `part` and `of`.
+places told as uuids. On a line that only says once more what a boundary holds, `part` and `of`. On a line of its own,
+`session`: system prompt and tools.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from sessions_app.transcript.native import is_signed
 MARK = "compactionService"
 # A client's own boundary that was taken back here: no loader may stop at it any more.
 REVERTED = "compact_boundary_reverted"
+# The type of a line that tells only of the session; its client passes over types that it does not know.
+SESSION_LINE = "compaction-service"
 
 LARGEST = 2_000_000_000  # what a 32-bit column holds
 MOST_GENERATIONS = 30_000  # a 16-bit one

@@ -1,14 +1,19 @@
-"""JSON as transcripts hold it, read strictly: no NaN, no number that is too large, nothing nested without end."""
+"""JSON as transcripts hold it. Read strictly: no NaN, no number that is too large, nothing nested without end. Written
+so that any reader of lines takes it."""
 
 from __future__ import annotations
 
 import json
 import math
+import re
+from collections.abc import Mapping
 from typing import Any
 
 # Nesting beyond it is refused: writing such a value again would exhaust the stack. A line holds a content of the API's
 # own limit (200) a few levels down.
 DEEPEST = 210
+# Lone surrogates have no UTF-8; the others end a line for readers that split by more than the newline.
+_ESCAPED = re.compile("[\ud800-\udfff\x85\u2028\u2029]")
 
 
 class Unreadable(ValueError):
@@ -56,6 +61,14 @@ def is_too_deep(*, value: object, text: str, deepest: int = DEEPEST) -> bool:
         if not level:
             return False
     return True
+
+
+def dump_line(*, value: Mapping[str, Any]) -> bytes:
+    """The object as one line, its end included. Decodes to the same value, whatever stands in it."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    if _ESCAPED.search(text):
+        text = json.dumps(value, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
+    return text.encode() + b"\n"
 
 
 def _finite(digits: str) -> float:

@@ -200,11 +200,7 @@ class TestImportTranscript:
 
     def test_the_title_is_the_last_that_its_client_gave(self) -> None:
         def title(*extra: dict[str, Any]) -> str:
-            ToolCall.objects.all().delete()
-            Message.objects.all().delete()
-            TranscriptEntry.objects.all().delete()
-            Session.objects.all().delete()
-            return imported(file_of(*PLAIN, *extra)).session.title
+            return imported(file_of(*PLAIN, *extra), team=make_team()).session.title
 
         assert title({"type": "summary", "summary": "About login", "leafUuid": "a1"}) == "About login"
         assert title({"type": "ai-title", "aiTitle": "Second"}, {"type": "summary", "summary": "First"}) == "Second"

@@ -19,8 +19,10 @@ from sessions_app.transcript.entries import (
     ParsedLine,
     TranscriptMessage,
     TranscriptNote,
+    TranscriptSession,
 )
-from sessions_app.transcript.exported import REVERTED, BadMark, Written, mark_of, read_boundary
+from sessions_app.transcript.exported import REVERTED, SESSION_LINE, BadMark, Written, mark_of, read_boundary
+from sessions_app.transcript.history_items import BadItem, read_columns
 from sessions_app.transcript.json_values import Unreadable, first_value, is_too_deep
 from sessions_app.transcript.messages import SYNTHETIC_MODEL, Content, MessageKind, Role
 
@@ -78,6 +80,9 @@ def read_line(*, text: str, line_number: int) -> Iterator[ParsedLine]:
 
 def _read_entry(entry: dict[str, Any], line_number: int) -> Iterator[ParsedLine]:
     kind = entry.get("type")
+    if kind == SESSION_LINE:
+        yield _session(entry, line_number)
+        return
     if bad := _bad_mark(entry):
         yield LineProblem(line_number=line_number, reason=f"a boundary of an export: {bad}; kept raw", kept=True)
     if kind not in ("user", "assistant") or mark_of(entry).get("part"):
@@ -92,6 +97,13 @@ def _read_entry(entry: dict[str, Any], line_number: int) -> Iterator[ParsedLine]
         yield _note(entry, line_number)
     else:
         yield _message(entry, line_number)
+
+
+def _session(entry: Mapping[str, Any], line_number: int) -> ParsedLine:
+    try:
+        return TranscriptSession(line_number=line_number, columns=read_columns(value=mark_of(entry).get("session")))
+    except BadItem as bad:
+        return LineProblem(line_number=line_number, reason=f"the session of an export: {bad}")
 
 
 def _message_fault(entry: Mapping[str, Any]) -> str:

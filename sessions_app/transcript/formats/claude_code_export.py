@@ -6,24 +6,19 @@ Pure: values in, one JSON object a line out. What the client has no field for st
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from sessions_app.transcript.boundary import Boundary
-from sessions_app.transcript.exported import MARK, REVERTED, mark_of
+from sessions_app.transcript.exported import MARK, REVERTED, SESSION_LINE, mark_of
 from sessions_app.transcript.messages import Content, MessageKind, Role, content_blocks
 from sessions_app.transcript.view import attachment_content, summary_content
 
 NAME = "claude-code"
 MEDIA_TYPE = "application/x-ndjson"
 SUFFIX = ".jsonl"
-
-# Lone surrogates have no UTF-8; the others end a line for readers that split by more than the newline.
-_ESCAPED = re.compile("[\ud800-\udfff\x85\u2028\u2029]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +68,6 @@ class Kept:
             "preservedSegment": {"headUuid": uuids[0], "anchorUuid": anchor, "tailUuid": uuids[-1]},
             "preservedMessages": {"anchorUuid": anchor, "uuids": list(uuids)},
         }
-
-
-def dump(line: Mapping[str, Any]) -> bytes:
-    """One line of the file. Decodes to the same value, whatever stands in it."""
-    text = json.dumps(line, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    if _ESCAPED.search(text):
-        text = json.dumps(line, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
-    return text.encode() + b"\n"
 
 
 def message_line(*, entry: Entry, where: Where) -> dict[str, Any]:
@@ -296,6 +283,12 @@ def moved_line(*, raw: Mapping[str, Any], parent: str | None) -> dict[str, Any]:
 def set_aside(line: Mapping[str, Any]) -> dict[str, Any]:
     """A line of ours that belongs to a boundary which holds no more: nothing goes on from it."""
     return {**line, "isSidechain": True}
+
+
+def session_line(*, columns: Mapping[str, Any], where: Where) -> dict[str, Any]:
+    """What the session's client gave beside messages, for which there is no other line. `columns`: as a session item
+    has them (`transcript/history_items.py`)."""
+    return {"type": SESSION_LINE, "sessionId": where.session_id, MARK: {"session": dict(columns)}}
 
 
 def leaf_line(*, leaf: str, prompt: str, where: Where) -> dict[str, Any]:
