@@ -19,7 +19,7 @@ from sessions_app.services.export_documents import document_chunks
 from sessions_app.services.export_rows import ExportRows
 from sessions_app.transcript.boundary import Boundary, summary_uuid
 from sessions_app.transcript.exported import REVERTED, boundary_as_json, copy_uuid, mark_of
-from sessions_app.transcript.formats import DOCUMENT_WRITERS, WRITERS
+from sessions_app.transcript.formats import DOCUMENT_WRITERS, LINE_WRITERS, WRITERS
 from sessions_app.transcript.formats import claude_code_export as lines
 from sessions_app.transcript.formats.claude_code_export import Entry, Kept, Where
 from sessions_app.transcript.json_values import dump_line
@@ -38,11 +38,13 @@ class ExportRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """A session on its way out. `chunks`: whole lines, read as they are asked for."""
+    """A session on its way out. `chunks`: whole lines, read as they are asked for; `is_found_by_name`: whether its
+    client looks for the file by this very name."""
 
     name: str
     media_type: str
     chunks: Iterator[bytes]
+    is_found_by_name: bool = False
 
 
 def export_session(*, session: Session, format_name: str, policy: Policy) -> Export:
@@ -62,7 +64,12 @@ def export_session(*, session: Session, format_name: str, policy: Policy) -> Exp
         chunks = document_chunks(session=session, writer=writer, policy=policy)
     else:
         chunks = (dump_line(value=line) for line in _Export(session=session, batch=policy.import_batch_lines).lines())
-    return Export(name=_session_id(session) + writer.SUFFIX, media_type=writer.MEDIA_TYPE, chunks=chunks)
+    return Export(
+        name=_session_id(session) + writer.SUFFIX,
+        media_type=writer.MEDIA_TYPE,
+        chunks=chunks,
+        is_found_by_name=format_name in LINE_WRITERS,
+    )
 
 
 class _Export:

@@ -1,4 +1,4 @@
-"""Export a session as a transcript that its client resumes."""
+"""Export a session as a transcript that its client resumes, or as a chat document."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Command(OneLineCommand):
             if part != path:
                 part.unlink(missing_ok=True)
         self.stderr.write(self.style.SUCCESS(f"{printable(str(path))}: {count:,} lines"))
-        if path.name != export.name:
+        if export.is_found_by_name and path.name != export.name:
             self.stderr.write(f"its client looks for it by the name {export.name}")
 
     def _to_stdout(self, export: Export) -> None:

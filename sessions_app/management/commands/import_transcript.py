@@ -15,8 +15,8 @@ from sessions_app.management.terminal import Bar, printable
 from sessions_app.models import Team
 from sessions_app.selectors import effective_policy
 from sessions_app.services.teams import get_or_create_team
-from sessions_app.services.transcripts import ImportRefused, ImportReport, import_transcript
-from sessions_app.transcript.formats import AUTO, READERS
+from sessions_app.services.transcripts import ImportRefused, ImportReport, SessionReport, import_transcript
+from sessions_app.transcript.formats import AUTO, FORMATS
 
 DEFAULT_TEAM = "default"
 
@@ -27,7 +27,7 @@ class Command(OneLineCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("files", nargs="+", metavar="FILE")
         parser.add_argument("--team", metavar="SLUG", help="the team that owns the sessions (default: the only one)")
-        parser.add_argument("--format", default=AUTO, help=f"one of {', '.join([AUTO, *READERS])}")
+        parser.add_argument("--format", default=AUTO, help=f"one of {', '.join(FORMATS)}")
 
     def handle(self, *args: Any, **options: Any) -> None:
         team = _team(options["team"])
@@ -57,18 +57,25 @@ class Command(OneLineCommand):
         return True
 
     def _print(self, path: Path, report: ImportReport) -> None:
-        session = report.session
-        known = "" if report.created else " (known before)"
-        self.stdout.write(
-            f"{printable(path.name)}: session {session.uuid}{known}: "
-            f"{report.messages} messages, {report.duplicates} duplicates, "
-            f"{report.entries} other entries, {report.boundaries} boundaries, "
-            f"{report.problem_count} lines with problems"
-        )
+        problems = f"{report.problem_count} lines with problems"
+        if len(report.sessions) == 1:
+            self.stdout.write(f"{_told(path, report.sessions[0])}, {problems}")
+        else:
+            for one in report.sessions:
+                self.stdout.write(_told(path, one))
+            self.stdout.write(f"{printable(path.name)}: {len(report.sessions):,} sessions, {problems}")
         for problem in report.problems:
             self.stdout.write(f"  line {problem.line_number}: {printable(problem.reason)}")
         if report.problem_count > len(report.problems):
             self.stdout.write(f"  … and {report.problem_count - len(report.problems):,} more")
+
+
+def _told(path: Path, one: SessionReport) -> str:
+    known = "" if one.created else " (known before)"
+    return (
+        f"{printable(path.name)}: session {one.session.uuid}{known}: {one.messages} messages, "
+        f"{one.duplicates} duplicates, {one.entries} other entries, {one.boundaries} boundaries"
+    )
 
 
 def _team(slug: str | None) -> Team:
