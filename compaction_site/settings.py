@@ -136,7 +136,10 @@ COMPACTION_MODEL = env.text(name="COMPACTION_MODEL").strip()
 HOOKS_ALLOW_PRIVATE_ADDRESSES = env.switch(name="HOOKS_ALLOW_PRIVATE_ADDRESSES", default=False)
 
 REST_FRAMEWORK = {
-    "DEFAULT_AUTHENTICATION_CLASSES": ["compaction_app.api.auth.ApiKeyAuthentication"],
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "compaction_app.api.auth.ApiKeyAuthentication",
+        "compaction_app.api.auth.BrowserAuthentication",
+    ],
     "DEFAULT_PERMISSION_CLASSES": ["compaction_app.api.auth.HasScope"],
     "DEFAULT_RENDERER_CLASSES": ["compaction_app.api.codec.JsonRenderer"],
     "DEFAULT_PARSER_CLASSES": ["compaction_app.api.codec.JsonParser"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -50,6 +51,15 @@ class Cast:
     charlies_team: Team
     charlie: Api
     nobody: Api  # without a key
+    ended: dict[str, Api]  # Alice's keys that hold no more, by what ended them
+
+
+def keys_that_ended(team: Team) -> dict[str, Api]:
+    now = timezone.now()
+    revoked, revoked_key = create_api_key(team=team, name="lost")
+    ApiKey.objects.filter(pk=revoked.pk).update(revoked_at=now)
+    _, expired_key = create_api_key(team=team, name="trial", expires_at=now - timedelta(seconds=1))
+    return {"revoked": Api(revoked_key), "expired": Api(expired_key)}
 
 
 def make_cast() -> Cast:
@@ -66,6 +76,7 @@ def make_cast() -> Cast:
         charlies_team=charlies,
         charlie=Api(charlies_key),
         nobody=Api(),
+        ended=keys_that_ended(alices),
     )
 
 

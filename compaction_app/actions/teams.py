@@ -15,13 +15,15 @@ from sessions_app.services import teams
 
 
 def authenticate(*, key: str, now: datetime) -> Any:
-    """The API key's row with its team; None when unknown or revoked."""
+    """The API key's row with its team; None when unknown, revoked or expired."""
     return teams.key_owner(key=key, now=now)
 
 
-def create_api_key(*, team: Team, name: str = "", scope: str = ApiKey.Scope.WRITE) -> tuple[ApiKey, str]:
-    """Make a key. The key itself is given back once and stored nowhere."""
-    return teams.create_api_key(team=team, name=name, scope=scope)
+def create_api_key(
+    *, team: Team, name: str = "", scope: str = ApiKey.Scope.WRITE, expires_at: datetime | None = None
+) -> tuple[ApiKey, str]:
+    """Make a key. The key itself is given back once and stored nowhere. `expires_at`: from then on it is refused."""
+    return teams.create_api_key(team=team, name=name, scope=scope, expires_at=expires_at)
 
 
 def revoke_api_keys(*, keys: QuerySet[ApiKey], now: datetime) -> int:

@@ -124,7 +124,7 @@ class _OfARun(ApiView):
         return run
 
     def by(self) -> actions.Decider:
-        return actions.Decider(key=self.request.auth)  # type: ignore[arg-type]
+        return self.caller.decider
 
     def shown(self, run_id: UUID) -> Response:
         return Response(RunBody(self.run_of(run_id)).data)

@@ -14,6 +14,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.serializers import BaseSerializer, Serializer
 
+from compaction_app.api.auth import Caller
 from compaction_app.api.exceptions import BodyTooLarge
 from compaction_app.api.pagination import NewestFirst
 from sessions_app.models import Session, Team
@@ -25,8 +26,14 @@ class ApiView(GenericAPIView[Any]):
 
     @property
     def team(self) -> Team:
-        """The team of the request's key; every queryset starts from it."""
-        return self.request.auth.team  # type: ignore[union-attr]
+        """The team of the caller; every queryset starts from it."""
+        return self.caller.team
+
+    @property
+    def caller(self) -> Caller:
+        """Who asks; where nobody is known, the request has not come this far."""
+        caller: Caller = self.request.auth  # type: ignore[assignment]
+        return caller
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)

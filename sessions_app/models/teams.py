@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import uuid
+from datetime import datetime
+from typing import Self
 
 from django.conf import settings
 from django.db import models
+from django.db.models import Q
 
 KEY_PREFIX = "cmp_"
 
@@ -44,6 +47,21 @@ class Membership(models.Model):
         return f"{self.user} in {self.team} ({self.role})"
 
 
+class KeyState(models.TextChoices):
+    ACTIVE = "active"
+    EXPIRED = "expired"
+    REVOKED = "revoked"
+
+
+class ApiKeyQuerySet(models.QuerySet["ApiKey"]):
+    def in_state(self, state: str, *, now: datetime) -> Self:
+        """Those that `ApiKey.state` says this of."""
+        if state == KeyState.REVOKED:
+            return self.filter(revoked_at__isnull=False)
+        expired = Q(expires_at__lte=now)
+        return self.filter(expired if state == KeyState.EXPIRED else ~expired, revoked_at__isnull=True)
+
+
 class ApiKey(models.Model):
     class Scope(models.TextChoices):
         READ = "read"
@@ -61,8 +79,15 @@ class ApiKey(models.Model):
     expires_at = models.DateTimeField(null=True, blank=True, help_text="from then on it is refused; empty: never")
     revoked_at = models.DateTimeField(null=True, blank=True)
 
+    objects = ApiKeyQuerySet.as_manager()
+
     class Meta:
         verbose_name = "API key"
 
     def __str__(self) -> str:
         return f"{self.hint}… ({self.name or self.scope})"
+
+    def state(self, *, now: datetime) -> KeyState:
+        if self.revoked_at is not None:
+            return KeyState.REVOKED
+        return KeyState.EXPIRED if self.expires_at is not None and self.expires_at <= now else KeyState.ACTIVE

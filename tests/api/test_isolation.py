@@ -1,4 +1,5 @@
-"""Every route, walked by those who must see nothing: another team, nobody, and a key that may only read."""
+"""Every route, walked by those who must see nothing: another team, nobody, a key that was revoked or has expired; and
+by those who may only look: a key that reads, a viewer who is logged in."""
 
 from __future__ import annotations
 
@@ -19,8 +20,9 @@ from compaction_app.models import (
     TelemetryEvent,
 )
 from sessions_app.models import CompactBoundary, Message, Session
+from tests.api.browsers import browser_of
 from tests.api.routes import CALLS, IDS, Route
-from tests.cast import Cast, errors
+from tests.cast import Api, Cast, errors
 from tests.factories import append, make_session, turns
 
 # A route without an id shows the caller's own; here: where it lists.
@@ -100,6 +102,51 @@ class TestEveryRoute:
         answer = cast.nobody.call(method, route.path(**ids), {})
         assert (answer.status_code, errors(answer)) == (401, [("not_authenticated", None)])
         assert answer.headers["WWW-Authenticate"] == "Bearer"
+
+    def test_a_key_that_holds_no_more_is_401_whatever_ended_it(
+        self, cast: Cast, ids: dict[str, Any], route: Route, method: str
+    ) -> None:
+        before = stored()
+        unknown = Api("cmp_never_was").call(method, route.path(**ids), {})
+        for ended in cast.ended.values():
+            answer = ended.call(method, route.path(**ids), {})
+            assert (answer.status_code, errors(answer)) == (401, [("authentication_failed", None)])
+            assert (answer.content, dict(answer.headers)) == (unknown.content, dict(unknown.headers))
+        assert stored() == before
+
+    def test_a_cookie_without_a_token_is_nobodys(
+        self, cast: Cast, ids: dict[str, Any], route: Route, method: str
+    ) -> None:
+        before = stored()
+        owner = browser_of(cast.alices_team, role="owner", token="")
+        answer = owner.call(method, route.path(**ids), {})
+        nobodys = cast.nobody.call(method, route.path(**ids), {})
+        assert (answer.status_code, answer.content) == (401, nobodys.content)
+        assert stored() == before
+
+    def test_a_viewer_who_is_logged_in_only_reads(
+        self, cast: Cast, ids: dict[str, Any], route: Route, method: str
+    ) -> None:
+        before = stored()
+        answer = browser_of(cast.alices_team, role="viewer").call(
+            method, route.path(**ids), None if method == "GET" else {}
+        )
+        if method == "GET":
+            assert answer.status_code == 200
+        else:
+            assert (answer.status_code, errors(answer)) == (403, [("permission_denied", None)])
+        assert stored() == before
+
+    def test_somebody_of_another_team_who_is_logged_in_finds_nothing(
+        self, cast: Cast, ids: dict[str, Any], route: Route, method: str
+    ) -> None:
+        if not route.parameters:
+            return
+        before = stored()
+        answer = browser_of(cast.charlies_team, role="owner").call(method, route.path(**ids), {})
+        assert (answer.status_code, errors(answer)) == (404, [("not_found", None)])
+        assert b"Alice" not in answer.content
+        assert stored() == before
 
     def test_a_key_that_reads_only_reads(self, cast: Cast, ids: dict[str, Any], route: Route, method: str) -> None:
         before = stored()

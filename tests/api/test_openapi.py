@@ -98,7 +98,7 @@ class TestDocument:
     def test_each_operation_is_described(self, document: dict[str, Any], route: Route, method: str) -> None:
         described = operation(document, route, method)
         assert described["summary"]
-        assert described["security"] == [{"apiKey": []}]
+        assert described["security"] == [{"apiKey": []}, {"browser": []}, {"browser": [], "team": []}]
         expected = {"401"} | ({"404"} if route.parameters else set())
         if method != "GET":
             expected.add("403")

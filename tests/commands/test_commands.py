@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from django.utils import timezone
 from compaction_app.models import CompactionRun
 from compaction_app.services.runs import claim, queue_run
 from sessions_app.models import ApiKey, Message, Session, Team
-from sessions_app.services.teams import key_owner
+from sessions_app.services.teams import create_api_key, key_owner
 from tests.build import res
 from tests.factories import NOW, append, make_session, make_team, turns
 from tests.transcript_lines import file_of, human, reply
@@ -72,12 +73,88 @@ class TestCreateApiKey:
             (["Not A Slug"], "not a team's slug"),
             ([""], "not a team's slug"),
             (["x", "--scope", "admin"], "read or write"),
+            (["x", "--expires", "0"], "number of days"),
+            (["x", "--expires", "99999999999"], "number of days"),
+            (["x", "--expires", ""], "number of days"),
+            (["x", "--expires", "-3"], "number of days"),
+            (["x", "--expires", "2020-01-01"], "a day to come"),
+            (["x", "--expires", "tomorrow"], "a day to come"),
         ],
     )
     def test_bad_input(self, args: list[str], line: str) -> None:
         with pytest.raises(CommandError, match=line):
             run("create_api_key", *args)
         assert not Team.objects.exists()
+
+    @pytest.mark.parametrize(
+        ("text", "ends"),
+        [("30", NOW + timedelta(days=30)), ("2027-03-01", datetime(2027, 3, 1, tzinfo=UTC))],
+    )
+    def test_it_may_end_by_itself(self, now: datetime, text: str, ends: datetime) -> None:
+        key = run("create_api_key", "harbor", "--expires", text)[0].strip().splitlines()[-1]
+        assert ApiKey.objects.get().expires_at == ends
+        assert key_owner(key=key, now=ends - timedelta(seconds=1)) is not None
+        assert key_owner(key=key, now=ends) is None
+
+
+class TestListApiKeys:
+    def test_it_works(self) -> None:
+        harbor, pier = make_team("harbor"), make_team("pier")
+        old, key = create_api_key(team=harbor, name="ci", scope="read")
+        new, _ = create_api_key(team=pier, name="cron\x1b[2J", expires_at=NOW - timedelta(days=1))
+        head, first, second = run("list_api_keys")[0].splitlines()
+        assert head.startswith("KEY")
+        assert first.split()[:4] == [f"{new.hint}…", "pier", "write", "expired"]
+        assert second.split() == [f"{old.hint}…", "harbor", "read", "active", "never", "never", str(old.uuid), "ci"]
+        assert key not in second
+        assert "\x1b" not in first
+
+    def test_of_one_team(self) -> None:
+        create_api_key(team=make_team("harbor"), name="mine")
+        create_api_key(team=make_team("pier"), name="theirs")
+        out, _ = run("list_api_keys", "harbor")
+        assert "mine" in out
+        assert "theirs" not in out
+
+    def test_of_a_team_that_is_not_there(self) -> None:
+        with pytest.raises(CommandError, match="no team"):
+            run("list_api_keys", "nowhere")
+
+
+class TestRevokeApiKey:
+    def test_it_works(self) -> None:
+        row, key = create_api_key(team=make_team("harbor"))
+        out, _ = run("revoke_api_key", row.hint)
+        assert "revoked" in out
+        assert key_owner(key=key, now=NOW) is None
+        assert "before" in run("revoke_api_key", row.hint)[0]
+
+    @pytest.mark.parametrize("named", ["uuid", "hint…", "key", "part"])
+    def test_a_key_may_be_named_in_several_ways(self, named: str) -> None:
+        row, key = create_api_key(team=make_team("harbor"))
+        other, other_key = create_api_key(team=row.team)
+        ApiKey.objects.filter(pk=other.pk).update(
+            hint="cmp_" + row.hint[4:].swapcase() + "~"
+        )  # as SQLite's LIKE sees it
+        words = {"uuid": str(row.uuid), "hint…": f"{row.hint}…", "key": key, "part": row.hint[:9]}
+        run("revoke_api_key", words[named])
+        assert key_owner(key=key, now=NOW) is None
+        assert key_owner(key=other_key, now=NOW) is not None
+
+    def test_none_is_revoked_where_several_may_be_meant(self) -> None:
+        for slug in ("harbor", "pier"):
+            create_api_key(team=make_team(slug))
+        with pytest.raises(CommandError, match="2 API keys may be meant"):
+            run("revoke_api_key", "cmp_")
+        assert not ApiKey.objects.filter(revoked_at__isnull=False).exists()
+        run("revoke_api_key", "cmp_", "--team", "pier")
+        assert ApiKey.objects.get(revoked_at__isnull=False).team.slug == "pier"
+
+    @pytest.mark.parametrize("named", ["", "nothing", "%", "_", "cmp_\x00", "6dcb4a8b-0000-4000-8000-000000000000"])
+    def test_of_one_that_is_not_there(self, named: str) -> None:
+        create_api_key(team=make_team("harbor"))
+        with pytest.raises(CommandError, match="no such API key"):
+            run("revoke_api_key", named)
 
 
 class TestImportTranscript:
