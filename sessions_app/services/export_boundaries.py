@@ -84,17 +84,13 @@ class Boundaries:
         self._gone: set[str] = set()
         self._summaries: dict[int, str] = {}
         self._written: list[int] = []
-        self._in_force: list[tuple[int, int]] = []  # (position, key), of ours and of others
-        self._next_in_force = 0
-        self._unnamed = sources = self._unnamed_sources()
+        sources = unnamed_sources(session)
         rows = CompactBoundary.objects.filter(session=session).order_by("pk")
         places = list(rows.values_list("pk", "source_key", "committed_at_position", "reverted_at", "covers_to"))
         # A boundary that came with the history of an export (transcript/history_items.py) has no line of its own.
         self._lines = set(sources.values()) | (self._lines_of_files() if any(place[1] for place in places) else set())
         for pk, source, position, reverted_at, covers_to in places:
             source = source or sources.get(pk, "")
-            if reverted_at is None:
-                self._in_force.append((position, pk))
             if reverted_at is not None:
                 self._gone |= {source} if source and self._is_on_the_path(covers_to, position) else set()
             elif source in self._lines and source:
@@ -112,17 +108,6 @@ class Boundaries:
         a branch that nothing goes on from, and hurts nobody."""
         rows = Message.objects.filter(session=self._session, position__lte=covers_to, is_sidechain=False)
         return not rows.filter(left_path_at__gt=committed_at).exists()
-
-    def _unnamed_sources(self) -> dict[int, str]:
-        """Lines of boundaries that were imported before their lines were noted; "" where it can't be told any more."""
-        rows = CompactBoundary.objects.filter(session=self._session, source_key="", restores__isnull=True)
-        clearing = rows.filter(kind=BoundaryKind.MICROCOMPACT.value, cleared_results=[])
-        found = dict.fromkeys(clearing.values_list("pk", flat=True), "")
-        for row in rows.filter(summarizer__in=READERS).only("pk", "covers_to").iterator(chunk_size=CHUNK):
-            summary = Message.objects.filter(session=self._session, position=row.covers_to + 1, kind=SUMMARY).first()
-            if summary is not None:
-                found[row.pk] = summary.parent_uuid
-        return found
 
     def is_in_force(self, line: str | None) -> bool:
         """Whether the boundary that was read from this line is."""
@@ -147,32 +132,15 @@ class Boundaries:
             self._next += 1
             yield self._row(pk)
 
-    def take_in_force(self, *, position: int) -> Iterator[CompactBoundary]:
-        """All in force that were written up to the position, whoever wrote them, each once."""
-        while self._next_in_force < len(self._in_force) and self._in_force[self._next_in_force][0] <= position:
-            self._next_in_force += 1
-            yield self._row(self._in_force[self._next_in_force - 1][1])
-
     def _row(self, pk: int) -> CompactBoundary:
         rows = CompactBoundary.objects.filter(session=self._session)
         return rows.select_related("base").prefetch_related("attachments").get(pk=pk)
 
     def line_of(self, row: CompactBoundary) -> str:
         """Uuid of the line that tells the boundary, or its copy that is in force."""
-        return self._line(self._copy_in_force(row))
-
-    def name_of(self, row: CompactBoundary) -> str:
-        """What the boundary is known by wherever its history is: the uuid that it had where it was written."""
-        return row.source_key or self._unnamed.get(row.pk) or str(row.uuid)
-
-    def name_of_base(self, row: CompactBoundary) -> str | None:
-        """The name of the boundary below, or of its copy that is in force."""
-        return self.name_of(self._copy_in_force(row.base)) if row.base else None
-
-    def _copy_in_force(self, row: CompactBoundary) -> CompactBoundary:
         rows = CompactBoundary.objects.filter(session=self._session, reverted_at__isnull=True)
         copies = rows.filter(Q(pk=row.lineage) | Q(restores_id=row.lineage))
-        return copies.order_by("-pk").first() or row
+        return self._line(copies.order_by("-pk").first() or row)
 
     def _line(self, row: CompactBoundary) -> str:
         return row.source_key if row.source_key in self._lines and row.source_key else str(row.uuid)
@@ -246,6 +214,18 @@ class Boundaries:
         """Position of the newest message before the boundary that is still on the path; 0 where there is none."""
         rows = live(self._session).filter(position__lte=boundary.committed_at)
         return rows.order_by("-position").values_list("position", flat=True).first() or 0
+
+
+def unnamed_sources(session: Session) -> dict[int, str]:
+    """Lines of boundaries that were imported before their lines were noted; "" where it can't be told any more."""
+    rows = CompactBoundary.objects.filter(session=session, source_key="", restores__isnull=True)
+    clearing = rows.filter(kind=BoundaryKind.MICROCOMPACT.value, cleared_results=[])
+    found = dict.fromkeys(clearing.values_list("pk", flat=True), "")
+    for row in rows.filter(summarizer__in=READERS).only("pk", "covers_to").iterator(chunk_size=CHUNK):
+        summary = Message.objects.filter(session=session, position=row.covers_to + 1, kind=SUMMARY).first()
+        if summary is not None:
+            found[row.pk] = summary.parent_uuid
+    return found
 
 
 def live(session: Session) -> QuerySet[Message]:

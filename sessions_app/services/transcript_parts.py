@@ -14,14 +14,17 @@ from uuid import UUID
 from django.db.models import Q
 from django.utils import timezone
 
+from sessions_app import selectors
 from sessions_app.catalog import tokenizer_family
 from sessions_app.models import CompactBoundary, Message, Session, TranscriptEntry
 from sessions_app.models.boundaries import BoundaryQuerySet
 from sessions_app.models.fields import storable_text
 from sessions_app.policy import Policy
+from sessions_app.services import accounting
 from sessions_app.services.append import lock_session, store_messages
 from sessions_app.services.boundaries import record_imported_boundary
 from sessions_app.services.incoming import IncomingMessage
+from sessions_app.services.revert_marks import reverted_values
 from sessions_app.services.sessions import update_session
 from sessions_app.services.transcript_files import Part
 from sessions_app.transcript.boundary import BoundaryDraft, BoundaryKind, Placement, PreservedSegment
@@ -32,6 +35,7 @@ from sessions_app.transcript.entries import (
     TranscriptBoundary,
     TranscriptMessage,
     TranscriptNote,
+    TranscriptRevert,
     TranscriptSession,
 )
 from sessions_app.transcript.exported import BadMark, Written, draft_of
@@ -42,7 +46,7 @@ from sessions_app.transcript.view import summary_content
 TITLE_LENGTH = 120
 UNKNOWN_TRIGGER = CompactBoundary.Trigger.MANUAL
 
-Kept = TranscriptMessage | TranscriptNote | TranscriptBoundary  # what a batch holds
+Kept = TranscriptMessage | TranscriptNote | TranscriptBoundary | TranscriptRevert  # what a batch holds
 
 
 @dataclass(slots=True)
@@ -97,6 +101,7 @@ class _Import:
         # Lines that tell a boundary which this session holds as its own -> what they hang on.
         self.known: dict[str, str | None] = {}
         self.own: dict[str, bool] = {}
+        self.restored: set[str] = set()  # names of the boundaries that came with an export
 
     def take(self, parsed: Sequence[ParsedLine], *, size: int) -> None:
         """One line of `size` bytes. A batch ends by lines or by bytes, whichever comes first."""
@@ -122,7 +127,7 @@ class _Import:
         """A boundary changes how everything after it is counted, so nothing may share its batch."""
         if isinstance(item, TranscriptMessage):
             return item.kind == MessageKind.COMPACT_SUMMARY and not self.part.is_ours
-        return isinstance(item, TranscriptBoundary) or item.boundary is not None
+        return not isinstance(item, TranscriptNote) or item.boundary is not None
 
     def _make_known(self, told: TranscriptSession) -> None:
         """System prompt and tools, where the session is new and nothing was counted without them."""
@@ -169,8 +174,9 @@ class _Import:
         fresh_notes = self._store_notes(batch=batch, parents=parents, new=new)
         last = batch[-1]
         if isinstance(last, TranscriptBoundary):
-            if not self._boundaries_named(last.key).exists():
-                self._record_written(last.key, line_number=last.line_number, written=last.written)
+            self._record_told(last)
+        elif isinstance(last, TranscriptRevert):
+            self._take_back(last)
         elif isinstance(last, TranscriptNote):
             if last.boundary and last.key in fresh_notes:
                 self._record_note(last, told=last.boundary)
@@ -235,8 +241,28 @@ class _Import:
             named |= Q(uuid=UUID(name or ""))
         return CompactBoundary.objects.filter(named, session=self.session)
 
-    def _record_written(self, key: str, *, line_number: int, written: Written) -> None:
-        """A boundary of ours, restored as it was."""
+    def _record_told(self, told: TranscriptBoundary) -> None:
+        if self._boundaries_named(told.key).exists():
+            return
+        row = self._record_written(told.key, line_number=told.line_number, written=told.written)
+        if row is not None:
+            self.restored.add(told.key)
+            first = self._boundaries_named(told.restores).first()
+            CompactBoundary.objects.filter(pk=row.pk).update(restores=first.lineage if first else None)
+
+    def _take_back(self, told: TranscriptRevert) -> None:
+        """A boundary that came with this file was taken back at this place; one that was here before is left alone."""
+        if told.key not in self.restored:
+            return
+        self.session = lock_session(session_id=self.session.pk)
+        by = self._boundaries_named(told.fell_with).first()
+        marks = reverted_values(session=self.session, now=told.reverted_at, position=self.session.last_position, by=by)
+        self._boundaries_named(told.key).update(**marks)
+        accounting.recount_as_before(session=self.session, view=selectors.context_view(session=self.session))
+        self.session.save()
+
+    def _record_written(self, key: str, *, line_number: int, written: Written) -> CompactBoundary | None:
+        """A boundary of ours, restored as it was; None where what it names is not there, which is reported."""
         rows = Message.objects.filter(session=self.session, uuid__in=written.uuids)
         positions = dict(rows.values_list("uuid", "position"))
         base = self._boundaries_named(written.base).first()
@@ -247,14 +273,14 @@ class _Import:
         except BadMark as bad:
             reason = f"a boundary of an export: {bad}{'' if self.part.is_ours else '; kept raw'}"
             self.problems.note(LineProblem(line_number=line_number, reason=reason, kept=not self.part.is_ours))
-            return
+            return None
         told = ImportedBoundary(
             is_microcompact=not draft.kind.summarizes,
             trigger=written.trigger,
             tokens_before=written.tokens_before,
             tokens_after=written.tokens_after,
         )
-        self._record(draft, told=told, source_key=key)
+        return self._record(draft, told=told, source_key=key)
 
     def _record_micro(self, told: ImportedBoundary, *, source_key: str) -> None:
         if not told.cleared_tool_use_ids:
@@ -311,10 +337,10 @@ class _Import:
         found = sorted(positions)
         return (found[0], found[-1]) if found else None
 
-    def _record(self, draft: BoundaryDraft, *, told: ImportedBoundary, source_key: str) -> None:
+    def _record(self, draft: BoundaryDraft, *, told: ImportedBoundary, source_key: str) -> CompactBoundary:
         self.session = lock_session(session_id=self.session.pk)
         before = told.tokens_before
-        record_imported_boundary(
+        row = record_imported_boundary(
             session=self.session,
             draft=draft,
             trigger=told.trigger if told.trigger in CompactBoundary.Trigger.values else UNKNOWN_TRIGGER,
@@ -324,6 +350,7 @@ class _Import:
             source_key=storable_text(source_key)[:200],
         )
         self.report.boundaries += 1
+        return row
 
     def _first_prompt(self) -> str:
         first = Message.objects.filter(session=self.session, is_prompt=True).order_by("position").first()
@@ -347,7 +374,7 @@ class _Parents:
         self.note_parent = {**known, **{note.uuid: note.parent_uuid for note in notes if note.uuid}}
         self.boundaries = {note.uuid for note in notes if note.boundary}
         self.message_uuids = {item.uuid for item in batch if isinstance(item, TranscriptMessage)}
-        lines = [item for item in batch if not isinstance(item, TranscriptBoundary)]
+        lines = [item for item in batch if isinstance(item, TranscriptMessage | TranscriptNote)]
         outside = {item.path_parent or item.parent_uuid for item in lines} | set(known.values())
         outside -= {None, ""}
         outside -= self.message_uuids | set(self.note_parent)

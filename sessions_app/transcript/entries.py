@@ -75,11 +75,24 @@ class TranscriptNote:
 
 @dataclass(frozen=True, slots=True)
 class TranscriptBoundary:
-    """A boundary as a line of an export tells it whole. `key`: its name, for the boundaries that rest on it."""
+    """A boundary as a line of an export tells it whole. `key`: its name, for what refers to it; `restores`: the name of
+    the one that it brought back."""
 
     line_number: int
     key: str
     written: Written
+    restores: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TranscriptRevert:
+    """A boundary was taken back here. `fell_with`: the name of the one that was taken back, itself or the one below;
+    None where a rewind did it."""
+
+    line_number: int
+    key: str
+    reverted_at: datetime
+    fell_with: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +112,9 @@ class LineProblem:
     kept: bool = False
 
 
-ParsedLine = TranscriptMessage | TranscriptNote | TranscriptBoundary | TranscriptSession | LineProblem
+ParsedLine = (
+    TranscriptMessage | TranscriptNote | TranscriptBoundary | TranscriptRevert | TranscriptSession | LineProblem
+)
 
 
 class NotThisFormat(ValueError):

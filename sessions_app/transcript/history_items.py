@@ -18,6 +18,7 @@ from sessions_app.transcript.entries import (
     TranscriptBoundary,
     TranscriptMessage,
     TranscriptNote,
+    TranscriptRevert,
 )
 from sessions_app.transcript.exported import BadMark, read_boundary
 from sessions_app.transcript.messages import Content, MessageKind, Role
@@ -72,9 +73,15 @@ def entry_item(*, note: TranscriptNote) -> dict[str, Any]:
     return {**item, "line": note.line_number, "kind": note.type, "subtype": note.subtype, "raw": note.raw}
 
 
-def boundary_item(*, key: str, written: Mapping[str, Any]) -> dict[str, Any]:
-    """A boundary in force. `written`: as `exported.boundary_as_json` tells it."""
-    return {"type": "boundary", "uuid": key, **written}
+def boundary_item(*, key: str, written: Mapping[str, Any], restores: str | None) -> dict[str, Any]:
+    """A boundary, where it was written. `written`: as `exported.boundary_as_json` tells it."""
+    return {"type": "boundary", "uuid": key, "restores": restores, **written}
+
+
+def revert_item(*, revert: TranscriptRevert) -> dict[str, Any]:
+    """That a boundary was taken back, where that was done."""
+    moment = _written_moment(revert.reverted_at)
+    return {"type": "revert", "boundary": revert.key, "fell_with": revert.fell_with, "reverted_at": moment}
 
 
 def _written_moment(moment: datetime | None) -> str | None:
@@ -129,7 +136,7 @@ def _message(told: Mapping[str, Any], line_number: int) -> TranscriptMessage:
         usage=None if usage is None else _mapping(usage, "usage"),
         is_meta=_switch(told.get("is_meta", False), "is_meta"),
         is_sidechain=_switch(told.get("is_sidechain", False), "is_sidechain"),
-        sent_at=None if sent_at is None else _moment(sent_at),
+        sent_at=None if sent_at is None else _moment(sent_at, "sent_at"),
         envelope=None if envelope is None else _mapping(envelope, "envelope"),
     )
 
@@ -151,14 +158,32 @@ def _entry(told: Mapping[str, Any], line_number: int) -> TranscriptNote:
 
 
 def _boundary(told: Mapping[str, Any], line_number: int) -> TranscriptBoundary:
-    key = _filled(told.get("uuid"), KEY, "uuid")
-    return TranscriptBoundary(line_number=line_number, key=key, written=read_boundary(told))
+    return TranscriptBoundary(
+        line_number=line_number,
+        key=_filled(told.get("uuid"), KEY, "uuid"),
+        written=read_boundary(told),
+        restores=_name(told.get("restores"), "restores"),
+    )
+
+
+def _revert(told: Mapping[str, Any], line_number: int) -> TranscriptRevert:
+    return TranscriptRevert(
+        line_number=line_number,
+        key=_filled(told.get("boundary"), KEY, "boundary"),
+        reverted_at=_moment(told.get("reverted_at"), "reverted_at"),
+        fell_with=_name(told.get("fell_with"), "fell_with"),
+    )
+
+
+def _name(value: object, name: str) -> str | None:
+    return None if value is None else _filled(value, KEY, name)
 
 
 _ITEMS: dict[str, Callable[[Mapping[str, Any], int], ParsedLine]] = {
     "message": _message,
     "entry": _entry,
     "boundary": _boundary,
+    "revert": _revert,
 }
 
 
@@ -177,14 +202,14 @@ def _content(value: object) -> Content:
     return value
 
 
-def _moment(value: object) -> datetime:
+def _moment(value: object, name: str) -> datetime:
     try:
         moment = datetime.fromisoformat(value) if isinstance(value, str) else None
         if moment is None or moment.tzinfo is None:
-            raise BadItem("sent_at is no moment")
+            raise BadItem(f"{name} is no moment")
         return moment.astimezone(UTC)
     except (ValueError, OverflowError):
-        raise BadItem("sent_at is no moment") from None
+        raise BadItem(f"{name} is no moment") from None
 
 
 def _mapping(value: object, name: str) -> Mapping[str, Any]:
