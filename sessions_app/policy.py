@@ -733,17 +733,36 @@ class Policy:
     api_requests_per_minute: int = _figure(
         6_000, unit="requests", low=0, meaning="most that one API key may send in a minute; 0: as many as it likes"
     )
+    api_rate_pause_seconds: int = _figure(
+        30, service=True, unit="seconds", low=0, meaning="pause before requests are counted again in a silent cache"
+    )
     idempotency_hours: int = _figure(
         24, service=True, unit="hours", low=1, meaning="how long the answer to an Idempotency-Key is kept"
     )
     idempotency_lost_seconds: int = _figure(
         120, service=True, unit="seconds", low=61, meaning="a call that has no answer by then has lost its server"
     )
+    idempotency_retry_seconds: int = _figure(
+        1, service=True, unit="seconds", low=1, meaning="when a call may be sent again whose first one is under way"
+    )
+    idempotency_purge_rows: int = _figure(
+        1_000, service=True, unit="answers", low=1, meaning="most answers past their time that one sweep deletes"
+    )
     events_poll_seconds: float = _figure(
         0.5, service=True, unit="seconds", low=0.05, meaning="how often the rows of watched runs are looked at"
     )
     events_heartbeat_seconds: float = _figure(
         15, service=True, unit="seconds", low=0.05, meaning="a stream of events that has nothing to tell says so"
+    )
+    events_retry_seconds: float = _figure(
+        2, service=True, unit="seconds", low=0.05, meaning="when a client comes again whose stream has broken"
+    )
+    events_stream_seconds: float = _figure(
+        900,
+        service=True,
+        unit="seconds",
+        low=0.05,
+        meaning="a stream lasts no longer; whoever comes again is asked for a key again, which may be revoked by now",
     )
 
 

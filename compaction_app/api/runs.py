@@ -191,7 +191,9 @@ class RunBody(Described, serializers.ModelSerializer[CompactionRun]):
     cut = serializers.SerializerMethodField()
     written_by = serializers.SerializerMethodField()
     trigger = serializers.ChoiceField(choices=CompactBoundary.Trigger.choices, read_only=True)
-    source = serializers.ChoiceField(choices=CompactionRun.Source.choices, allow_blank=True, read_only=True)
+    source = serializers.ChoiceField(  # type: ignore[assignment]
+        choices=CompactionRun.Source.choices, allow_blank=True, read_only=True
+    )
     status = serializers.ChoiceField(choices=RunStatus.choices, read_only=True)
     progress = serializers.FloatField(read_only=True)
     failure_reason = serializers.SerializerMethodField()

@@ -14,6 +14,7 @@ from compaction_app.api.compact import CompactView
 from compaction_app.api.context import ContextView
 from compaction_app.api.decisions import DecisionsView
 from compaction_app.api.errors import UnknownUrl
+from compaction_app.api.events import EventsView
 from compaction_app.api.exports import ExportView
 from compaction_app.api.hooks import DeliveriesView, HooksView, HookView, RotateSecretView
 from compaction_app.api.memory import MemoryView
@@ -50,6 +51,7 @@ v1 = [
     path("boundaries/<uuid:boundary_id>/diff/", DiffView.as_view()),
     path("runs/", RunsView.as_view()),
     path("runs/<uuid:run_id>/", RunView.as_view()),
+    path("runs/<uuid:run_id>/events/", EventsView.as_view()),
     path("runs/<uuid:run_id>/retry/", RetryView.as_view()),
     path("runs/<uuid:run_id>/cancel/", CancelView.as_view()),
     path("runs/<uuid:run_id>/candidate/", CandidateView.as_view()),

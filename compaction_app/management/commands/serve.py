@@ -15,6 +15,7 @@ from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.db import connections
+from django.utils.module_loading import import_string
 
 from compaction_app.management import demo
 from compaction_app.management.embedded import EmbeddedWorker
@@ -23,8 +24,15 @@ from sessions_app.policy import Policy
 
 logger = logging.getLogger(__name__)
 
-SHUTDOWN_SECONDS = 5  # open event streams would otherwise hold Ctrl-C
+SHUTDOWN_SECONDS = 5  # for what is being answered; a client that does not read would hold Ctrl-C for ever
 STARTUP_SECONDS = 30
+
+
+class Server(uvicorn.Server):
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Streams of events first: they would go on until the time for the others is over."""
+        self.config.app.end_streams()  # type: ignore[union-attr]
+        await super().shutdown(sockets)
 
 
 class Command(OneLineCommand):
@@ -44,9 +52,9 @@ class Command(OneLineCommand):
             call_command("migrate", interactive=False, verbosity=0)
             connections.close_all()
             worker = self._worker()
-            server = uvicorn.Server(
+            server = Server(
                 uvicorn.Config(
-                    f"{settings.ASGI_APPLICATION.rpartition('.')[0]}:application",
+                    import_string(settings.ASGI_APPLICATION),
                     log_level="warning",
                     lifespan="off",
                     timeout_graceful_shutdown=SHUTDOWN_SECONDS,
