@@ -14,7 +14,7 @@ from django.utils import timezone
 from kombu.exceptions import OperationalError
 
 from compaction_app.models import CompactionRun
-from compaction_app.services import catalog, counts, decisions, hooks, memory, runs
+from compaction_app.services import catalog, counts, decisions, hooks, idempotency, memory, runs
 
 logger = logging.getLogger(__name__)
 
@@ -87,12 +87,21 @@ def hand_out(*, run_id: int) -> bool:
 
 def hand_out_left_behind(*, now: datetime, broker_is_new: bool = False) -> int:
     """Hand out runs that were queued but not delivered, or whose worker went silent; then runs for appends that nobody
-    has decided about; and what waits to be sent to hooks. How many runs the queue took. `broker_is_new`: it holds
-    nothing yet."""
+    has decided about; and what waits to be sent to hooks. Old answers are deleted. How many runs the queue took.
+    `broker_is_new`: it holds nothing yet."""
     left = [hand_out(run_id=run_id) for run_id in runs.recover(now=now, broker_is_new=broker_is_new)]
     swept = [hand_out(run_id=run_id) for run_id in decisions.sweep(now=now)]
     hand_out_due(now=now)
+    forget_old_answers(now=now)
     return sum(left) + sum(swept)
+
+
+def forget_old_answers(*, now: datetime) -> None:
+    """Delete answers to repeatable calls that are past their time, a bounded number; the next sweep goes on."""
+    try:
+        idempotency.purge(now=now)
+    except Exception as error:
+        logger.warning("old answers can't be deleted (%s); the next sweep tries again", type(error).__name__)
 
 
 def hand_out_due(*, now: datetime) -> int:

@@ -13,6 +13,7 @@ from compaction_app.actions.compacting import (
 )
 from compaction_app.actions.forecasts import Plan, plan_compaction
 from compaction_app.actions.handing_out import hand_out_on_commit, recover_runs, refresh_catalog
+from compaction_app.actions.idempotency import free_key, hand_back_call, keep_answer, take_call
 from compaction_app.actions.memory import put_memory
 from compaction_app.actions.runs import cancel_run, retry_run
 from compaction_app.actions.sessions import (
@@ -40,6 +41,7 @@ from compaction_app.services.approvals import BadEdit, CannotAccept, Decider, No
 from compaction_app.services.cancelling import WrongStatus
 from compaction_app.services.clearing import Applied
 from compaction_app.services.hook_setup import BadHook
+from compaction_app.services.idempotency import CallInProgress, HeldCall, KeptAnswer, KeyConflict
 from compaction_app.services.memory import MemoryRefused
 from compaction_app.services.partial import PartialRefused
 from compaction_app.services.runs import ActiveRun
@@ -55,12 +57,16 @@ __all__ = [
     "Applied",
     "BadEdit",
     "BadHook",
+    "CallInProgress",
     "CannotAccept",
     "CommandError",
     "Decider",
     "ExportRefused",
+    "HeldCall",
     "ImportRefused",
     "IncomingMessage",
+    "KeptAnswer",
+    "KeyConflict",
     "MemoryRefused",
     "NotAwaiting",
     "NothingToCompact",
@@ -86,10 +92,13 @@ __all__ = [
     "delete_hook",
     "edit_candidate",
     "export_session",
+    "free_key",
+    "hand_back_call",
     "hand_out_on_commit",
     "has_room_for_hook",
     "hook_problems",
     "import_file",
+    "keep_answer",
     "plan_compaction",
     "prepare",
     "put_memory",
@@ -105,6 +114,7 @@ __all__ = [
     "revert_boundary",
     "revoke_api_keys",
     "rotate_hook_secret",
+    "take_call",
     "update_hook",
     "update_session",
 ]

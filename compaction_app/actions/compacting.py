@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from django.db import transaction
+
 from compaction_app import tasks
 from compaction_app.actions import handing_out
 from compaction_app.engine.command import CompactCommand, Scope, parse_command, parse_typed
@@ -13,7 +15,8 @@ from compaction_app.engine.decision import switched_off
 from compaction_app.engine.overflow import read_overflow
 from compaction_app.engine.values import Reported
 from compaction_app.models import CompactionRun, RunStatus
-from compaction_app.services import partial, runs
+from compaction_app.services import idempotency, partial, runs
+from compaction_app.services.idempotency import HeldCall
 from compaction_app.services.partial import PartialRefused
 from compaction_app.services.runs import ActiveRun, ProgressListener
 from sessions_app import selectors
@@ -83,23 +86,32 @@ def request_compaction(
     requested_by: Any = None,
     source: str = "",
     retry_of: CompactionRun | None = None,
+    call: HeldCall | None = None,
 ) -> CompactionRun:
     """Queue a run and hand it to the worker. Raises ActiveRun, PartialRefused, ReactiveRefused, and NothingToCompact
     where that is plain.
 
     `session`: with its team loaded. `source`: who asks (CompactionRun.Source). `retry_of`: the run that is tried again.
+    `call`: the call with a key that this is, which keeps what it has made.
     """
     check_wanted(session=session, wanted=wanted)
     values = _values(session=session, wanted=wanted, source=source, now=now)
     values |= {"requested_by": requested_by, "retry_of": retry_of}
+    with transaction.atomic():
+        run = _queue(session=session, wanted=wanted, now=now, values=values)
+        if call is not None:
+            idempotency.note(call=call, subject=run.uuid)
+        handing_out.hand_out_on_commit(run_id=run.pk)
+    return run
+
+
+def _queue(*, session: Session, wanted: Wanted, now: datetime, values: dict[str, Any]) -> CompactionRun:
     try:
-        run = runs.queue_run(session=session, now=now, **values)
+        return runs.queue_run(session=session, now=now, **values)
     except ActiveRun as active:
         if not _gives_way(active.run, to=wanted):
             raise
-        run = runs.queue_instead(of=active.run, now=now, **values)
-    handing_out.hand_out_on_commit(run_id=run.pk)
-    return run
+        return runs.queue_instead(of=active.run, now=now, **values)
 
 
 def _gives_way(run: CompactionRun, *, to: Wanted) -> bool:

@@ -11,6 +11,7 @@ from compaction_app.models import CompactionRun, RunStatus
 from compaction_app.services import cancelling
 from compaction_app.services.approvals import Decider
 from compaction_app.services.cancelling import WrongStatus
+from compaction_app.services.idempotency import HeldCall
 from sessions_app.models import CompactBoundary
 
 
@@ -21,10 +22,12 @@ def retry_run(
     instructions: str | None = None,
     summarizer: str | None = None,
     source: str = "",
+    call: HeldCall | None = None,
 ) -> CompactionRun:
     """Queue another run that is to do what `run` has not: the same part, cut anew as the session is now.
 
     `run`: with its session and team loaded. `instructions`, `summarizer`: in place of the run's own, where not None.
+    `call`: the call with a key that this is.
     Raises WrongStatus, and what `request_compaction` does.
     """
     if run.is_active:
@@ -41,7 +44,7 @@ def retry_run(
         summarizer=named if summarizer is None else summarizer,
         reported=_reported(run=run),
     )
-    return request_compaction(session=run.session, wanted=wanted, now=now, source=source, retry_of=run)
+    return request_compaction(session=run.session, wanted=wanted, now=now, source=source, retry_of=run, call=call)
 
 
 def _reported(*, run: CompactionRun) -> Reported | None:

@@ -13,10 +13,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from compaction_app import actions, selectors
-from compaction_app.api.base import ApiView
 from compaction_app.api.context import ContextBody
 from compaction_app.api.exceptions import NothingToCompact, Refused
 from compaction_app.api.fields import Number, PlainText, StrictSerializer, Switch
+from compaction_app.api.idempotency import IDEMPOTENCY_KEY, RepeatableView
 from compaction_app.api.plans import PlanBody, plan_body
 from compaction_app.api.runs import RunBody
 from compaction_app.api.schema import error
@@ -156,10 +156,10 @@ def wanted(given: dict[str, Any]) -> actions.Wanted:
     )
 
 
-def wait_for(*, run_id: int, seconds: float) -> None:
+def wait_for(*, run_id: UUID, seconds: float) -> None:
     """Until the run has ended, at most `seconds`. Holds no transaction, so the worker is not kept waiting."""
     until = time.monotonic() + seconds
-    active = CompactionRun.objects.filter(pk=run_id, status__in=AT_WORK)
+    active = CompactionRun.objects.filter(uuid=run_id, status__in=AT_WORK)
     while (left := until - time.monotonic()) > 0 and active.exists():
         time.sleep(min(LOOK_EVERY, left))
 
@@ -172,12 +172,15 @@ def answer(*, run: CompactionRun, waited: bool) -> Response:
     return Response(RunBody(run).data, status=code)
 
 
-class CompactView(ApiView):
-    def queue(self, session: Session, given: dict[str, Any]) -> CompactionRun:
+class CompactView(RepeatableView):
+    def queue(self, session: Session, given: dict[str, Any], call: actions.HeldCall | None) -> UUID:
+        """The run's uuid; that of an earlier try of the same call, where it came so far."""
+        if call is not None and call.subject is not None:
+            return call.subject
         try:
             return actions.request_compaction(
-                session=session, wanted=wanted(given), now=timezone.now(), source=CompactionRun.Source.API
-            )
+                session=session, wanted=wanted(given), now=timezone.now(), source=CompactionRun.Source.API, call=call
+            ).uuid
         except actions.CommandError as wrong:
             raise serializers.ValidationError({"command": str(wrong)}, code="invalid") from wrong
         except actions.PartialRefused as refused:
@@ -206,6 +209,7 @@ class CompactView(ApiView):
         "context that fits, which is answered beside it; where none is to be had, `detail` names what is too large. It "
         "takes the place of a run that started by itself and only waits, and of one that waits for approval. With "
         "`dry_run` the answer is the plan alone: nothing is stored, no model called, and every refusal is told in it.",
+        parameters=[IDEMPOTENCY_KEY],
         request=CompactRequest,
         responses={
             200: OpenApiResponse(
@@ -237,13 +241,16 @@ class CompactView(ApiView):
     def post(self, request: Request, session_id: UUID) -> Response:
         session = self.session(session_id)
         given: dict[str, Any] = self.body(CompactRequest)
+        return self.once(request, lambda call: self.compacted(session, given, call))
+
+    def compacted(self, session: Session, given: dict[str, Any], call: actions.HeldCall | None) -> Response:
         if given.get("dry_run"):
             return Response(self.plan(session, given))
-        queued, is_reactive = self.queue(session, given), bool(given.get("mode"))
+        queued, is_reactive = self.queue(session, given, call), bool(given.get("mode"))
         seconds = given["wait"] if given.get("wait") is not None else REACTIVE_WAIT if is_reactive else 0
-        wait_for(run_id=queued.pk, seconds=seconds)
-        run = self.one(selectors.runs_of(team=self.team), queued.uuid, name="run")
+        wait_for(run_id=queued, seconds=seconds)
+        run = self.one(selectors.runs_of(team=self.team), queued, name="run")
         waited = bool(seconds)
         if waited and is_reactive and not run.is_at_work:
-            return Response({**RunBody(run).data, "context": self.context_of(session_id, run)})
+            return Response({**RunBody(run).data, "context": self.context_of(session.uuid, run)})
         return answer(run=run, waited=waited)

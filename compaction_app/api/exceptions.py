@@ -6,6 +6,7 @@ Apart from errors.py, because REST framework loads the parsers, which raise thes
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from django.core.exceptions import RequestDataTooBig
@@ -58,6 +59,14 @@ class Conflict(Refused):
     status_code = status.HTTP_409_CONFLICT
 
 
+class Unanswered(Conflict):
+    """The same call is under way."""
+
+    def __init__(self, exc: actions.CallInProgress) -> None:
+        super().__init__(str(exc), code="idempotency_in_progress", attr="Idempotency-Key")
+        self.wait = exc.retry_after  # becomes Retry-After
+
+
 class BodyTooLarge(ApiError):
     status_code = status.HTTP_413_REQUEST_ENTITY_TOO_LARGE
     default_code = "body_too_large"
@@ -73,24 +82,32 @@ class Busy(ApiError):
 
 def translate(exc: Exception) -> Exception:
     """The API's error for one that a lower layer raised; others are given back as they are."""
-    if isinstance(exc, actions.UuidConflict):
-        details = [f'The uuid "{uuid}" is stored already with other content.' for uuid in exc.conflicts]
-        return UuidTaken(details, attr="uuid", uuids=list(exc.conflicts))
-    if isinstance(exc, actions.ActiveRun):
-        return RunActive(str(exc), run=str(exc.run.uuid))
-    if isinstance(exc, actions.NothingToCompact):
-        return NothingToCompact(str(exc))
-    if isinstance(exc, actions.PartialRefused):
-        return Refused(str(exc), code=exc.code, attr=exc.scope or None)
-    if isinstance(exc, actions.WrongStatus):
-        return Conflict(str(exc), code=exc.code, run=str(exc.run.uuid))
-    if isinstance(exc, actions.RevertRefused):
-        return Conflict(str(exc), code=exc.code)
-    if isinstance(exc, actions.ReactiveRefused):
-        return Refused(str(exc), code=exc.code, attr="mode")
-    if isinstance(exc, RequestDataTooBig):
-        return BodyTooLarge("The request's body is too large.")
-    if isinstance(exc, OperationalError):
-        logger.error("the database does not answer: %s", type(exc).__name__)
-        return Busy("The database is busy. Nothing was stored; try again.")
+    for kind, made in TRANSLATIONS.items():
+        if isinstance(exc, kind):
+            return made(exc)
     return exc
+
+
+def _uuid_taken(exc: actions.UuidConflict) -> ApiError:
+    details = [f'The uuid "{uuid}" is stored already with other content.' for uuid in exc.conflicts]
+    return UuidTaken(details, attr="uuid", uuids=list(exc.conflicts))
+
+
+def _busy(exc: OperationalError) -> ApiError:
+    logger.error("the database does not answer: %s", type(exc).__name__)
+    return Busy("The database is busy. Nothing was stored; try again.")
+
+
+TRANSLATIONS: Mapping[type[Exception], Callable[[Any], ApiError]] = {
+    actions.UuidConflict: _uuid_taken,
+    actions.ActiveRun: lambda exc: RunActive(str(exc), run=str(exc.run.uuid)),
+    actions.NothingToCompact: lambda exc: NothingToCompact(str(exc)),
+    actions.PartialRefused: lambda exc: Refused(str(exc), code=exc.code, attr=exc.scope or None),
+    actions.WrongStatus: lambda exc: Conflict(str(exc), code=exc.code, run=str(exc.run.uuid)),
+    actions.RevertRefused: lambda exc: Conflict(str(exc), code=exc.code),
+    actions.ReactiveRefused: lambda exc: Refused(str(exc), code=exc.code, attr="mode"),
+    actions.KeyConflict: lambda exc: Conflict(str(exc), code="idempotency_conflict", attr="Idempotency-Key"),
+    actions.CallInProgress: Unanswered,
+    RequestDataTooBig: lambda exc: BodyTooLarge("The request's body is too large."),
+    OperationalError: _busy,
+}

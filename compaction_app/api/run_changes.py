@@ -16,6 +16,7 @@ from compaction_app.api.base import ApiView
 from compaction_app.api.compact import LONGEST_WAIT, NOTHING, answer, wait_for
 from compaction_app.api.exceptions import Refused
 from compaction_app.api.fields import NO_FIELDS, NoFields, Number, PlainText, StrictSerializer
+from compaction_app.api.idempotency import IDEMPOTENCY_KEY, RepeatableView
 from compaction_app.api.runs import RunBody
 from compaction_app.api.schema import error
 from compaction_app.engine.command import LONGEST_INSTRUCTIONS
@@ -67,13 +68,14 @@ class _OfARun(ApiView):
         return run
 
 
-class RetryView(_OfARun):
+class RetryView(_OfARun, RepeatableView):
     @extend_schema(
         summary="Try a run again",
         description="Queues another run of the same session that is to do the same: instructions, summariser where one "
         "was named, and the same part, cut anew as the session is now. Only where the run has failed or was cancelled. "
         "A reactive run keeps what the provider told, unless reactive compaction is switched off by now. Answers as "
         "`compact/` does.",
+        parameters=[IDEMPOTENCY_KEY],
         request=RetryRequest,
         responses={
             200: OpenApiResponse(RunBody, description="`wait` sufficed: the new run, finished."),
@@ -89,12 +91,17 @@ class RetryView(_OfARun):
     def post(self, request: Request, run_id: UUID) -> Response:
         tried, given = self.run_of(run_id), self.body(RetryRequest)
         tried.session = self.session(tried.session.uuid)
-        queued = self.queue(tried, given)
-        seconds = given.get("wait") or 0
-        wait_for(run_id=queued.pk, seconds=seconds)
-        return answer(run=self.run_of(queued.uuid), waited=bool(seconds))
+        return self.once(request, lambda call: self.retried(tried, given, call))
 
-    def queue(self, tried: CompactionRun, given: dict[str, Any]) -> CompactionRun:
+    def retried(self, tried: CompactionRun, given: dict[str, Any], call: actions.HeldCall | None) -> Response:
+        queued, seconds = self.queue(tried, given, call), given.get("wait") or 0
+        wait_for(run_id=queued, seconds=seconds)
+        return answer(run=self.run_of(queued), waited=bool(seconds))
+
+    def queue(self, tried: CompactionRun, given: dict[str, Any], call: actions.HeldCall | None) -> UUID:
+        """The new run's uuid; that of an earlier try of the same call, where it came so far."""
+        if call is not None and call.subject is not None:
+            return call.subject
         try:
             return actions.retry_run(
                 run=tried,
@@ -102,7 +109,8 @@ class RetryView(_OfARun):
                 summarizer=given.get("summarizer"),
                 now=timezone.now(),
                 source=CompactionRun.Source.API,
-            )
+                call=call,
+            ).uuid
         except actions.PartialRefused as refused:
             raise Refused(str(refused), code=refused.code) from refused  # the part is no field of this body
 
