@@ -25,11 +25,11 @@ def environment(data_dir: Path, **more: str) -> dict[str, str]:
     return {**kept, "DATA_DIR": str(data_dir), "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(ROOT), **more}
 
 
-def manage(data_dir: Path, *args: str) -> str:
+def manage(data_dir: Path, *args: str, variables: Mapping[str, str] | None = None) -> str:
     done = subprocess.run(
         [sys.executable, "manage.py", *args],
         cwd=ROOT,
-        env=environment(data_dir),
+        env=environment(data_dir, **(variables or {})),
         capture_output=True,
         text=True,
         timeout=120,
