@@ -194,11 +194,11 @@ def _path_parent(told: Mapping[str, Any]) -> str | None:
     return None if parent is None else _filled(parent, ID, "path_parent")
 
 
-def _content(value: object) -> Content:
+def _content(value: object, name: str = "content") -> Content:
     if isinstance(value, str):
         return value
     if not isinstance(value, list) or not all(isinstance(b, Mapping) and isinstance(b.get("type"), str) for b in value):
-        raise BadItem("content is neither text nor content blocks")
+        raise BadItem(f"{name} is neither text nor content blocks")
     return value
 
 
@@ -244,7 +244,7 @@ def _one_of(value: object, known: tuple[str, ...], name: str) -> str:
 
 
 def _system(value: object) -> Any:
-    return value if value is None else _content(value)
+    return value if value is None else _content(value, "system")
 
 
 def _tools(value: object) -> Any:

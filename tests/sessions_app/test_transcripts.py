@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sessions_app import selectors
-from sessions_app.models import CompactBoundary, Message, Session, Team, ToolCall, TranscriptEntry
+from sessions_app.models import CompactBoundary, Message, Session, Team, TranscriptEntry
 from sessions_app.policy import Policy
 from sessions_app.services.sessions import create_session
 from sessions_app.services.transcripts import ImportRefused, ImportReport, import_transcript
