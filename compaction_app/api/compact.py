@@ -6,6 +6,7 @@ import time
 from typing import Any
 from uuid import UUID
 
+from django.db import connection
 from django.utils import timezone
 from drf_spectacular.utils import OpenApiExample, OpenApiResponse, PolymorphicProxySerializer, extend_schema
 from rest_framework import serializers, status
@@ -157,10 +158,13 @@ def wanted(given: dict[str, Any]) -> actions.Wanted:
 
 
 def wait_for(*, run_id: UUID, seconds: float) -> None:
-    """Until the run has ended, at most `seconds`. Holds no transaction, so the worker is not kept waiting."""
+    """Until the run has ended, at most `seconds`. Holds no transaction, so the worker is not kept waiting; and between
+    two looks no connection, of which there are ten, so that many may wait."""
     until = time.monotonic() + seconds
     active = CompactionRun.objects.filter(uuid=run_id, status__in=AT_WORK)
     while (left := until - time.monotonic()) > 0 and active.exists():
+        if not connection.in_atomic_block:
+            connection.close()
         time.sleep(min(LOOK_EVERY, left))
 
 

@@ -75,6 +75,8 @@ class TestWithAWorker:
 
         def nap(seconds: float) -> None:
             assert not connection.in_atomic_block, "a transaction here would keep the worker out"
+            if connection.vendor == "postgresql":  # SQLite's in memory is never closed
+                assert connection.connection is None, "ten that wait would keep everybody else out"
             naps.append(seconds)
             if len(naps) == 3:
                 tasks.compact_session(**idle_worker[0])
