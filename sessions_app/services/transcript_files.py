@@ -20,7 +20,7 @@ from sessions_app.services.transcript_lines import Line, Progress, lines_of
 from sessions_app.transcript.entries import LineProblem, NotThisFormat, ParsedLine, TranscriptMessage
 from sessions_app.transcript.exported import mark_of
 from sessions_app.transcript.formats import AUTO, CHAT_READERS, FORMATS, READERS
-from sessions_app.transcript.history_items import HISTORY, VERSION, BadItem, read_item, read_session
+from sessions_app.transcript.history_items import HISTORY, MODEL, VERSION, BadItem, read_item, read_session
 from sessions_app.transcript.json_values import DEEPEST, Unreadable, first_value, is_too_deep, whole_value
 
 SNIFFED_LINES = 400  # lines looked at to tell the format; real files open with up to a few dozen side lines
@@ -40,7 +40,7 @@ class ImportRefused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class FoundSession:
     """One session of a file. `known_as`: the id that it is looked up by; `columns`: what it is made with where it is
     new; `reader`: the module that read it, where that is asked again; `is_ours`: whether its lines restore a history,
     and nothing is to be concluded from them."""
@@ -52,9 +52,9 @@ class Part:
     is_ours: bool = False
 
 
-def parts_of(
+def sessions_in(
     *, stream: IO[bytes], name: str, format_name: str, limit: int, progress: Progress | None = None
-) -> Iterator[Part | LineProblem]:
+) -> Iterator[FoundSession | LineProblem]:
     """The sessions of a file, one after the other, and what of it is none. `stream` is seekable; `limit`: bytes of a
     line, and of a document that spans lines.
 
@@ -121,13 +121,13 @@ def _reader_of(sniffed: Sequence[Any]) -> ModuleType | None:
     return next((reader for reader in READERS.values() if reader.recognizes(objects=objects)), None)
 
 
-def _session_file(file: _File, reader: ModuleType) -> Part:
+def _session_file(file: _File, reader: ModuleType) -> FoundSession:
     def read(line: Line) -> Read:
         fault = line.fault()
         parsed = [fault] if fault else list(reader.read_line(text=line.raw.decode(), line_number=line.number))
         return parsed, len(line.raw)
 
-    return Part(
+    return FoundSession(
         known_as=_named_in(file, reader),
         columns={"source": reader.NAME},
         lines=(read(line) for line in file.lines(told=True)),
@@ -162,12 +162,12 @@ def _head_of_export(file: _File) -> bytes | None:
     return second.raw if second and not second.too_long and second.raw.startswith(MARK_LINE) else None
 
 
-def _export(file: _File, head: bytes) -> Part:
+def _export(file: _File, head: bytes) -> FoundSession:
     value = _value(b"{" + head.rstrip() + END_LINE, line_number=2)
     if isinstance(value, LineProblem):
         raise ImportRefused(f"an export whose second line can't be read: {value.reason}")
     known_as, columns = _session_told(mark_of(value))
-    return Part(known_as=known_as, columns=columns, lines=_history_lines(file), is_ours=True)
+    return FoundSession(known_as=known_as, columns=columns, lines=_history_lines(file), is_ours=True)
 
 
 def _session_told(mark: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -249,7 +249,7 @@ def _is_export(value: object) -> bool:
     return isinstance(value, Mapping) and HISTORY in mark_of(value)
 
 
-def _chats(file: _File, sniffed: Sequence[Any], chats: _Chats) -> Iterator[Part | LineProblem]:
+def _chats(file: _File, sniffed: Sequence[Any], chats: _Chats) -> Iterator[FoundSession | LineProblem]:
     """By the shape of the file: its first line is a whole value, or the beginning of a document that spans lines."""
     first = next((line for line in file.lines() if not line.is_blank), None)
     document: Any | LineProblem | None = None
@@ -284,7 +284,7 @@ def _document(file: _File) -> Any | LineProblem:
     return _value(data, line_number=1)
 
 
-def _one_document(file: _File, value: Any, chats: _Chats) -> Iterator[Part | LineProblem]:
+def _one_document(file: _File, value: Any, chats: _Chats) -> Iterator[FoundSession | LineProblem]:
     if chats.is_message(value):
         value = [value]
     several = isinstance(value, list) and not chats.recognizes(value) and any(map(chats.recognizes, value))
@@ -303,7 +303,7 @@ def _line_values(file: _File) -> Iterator[tuple[int, Any, int]]:
             yield line.number, _line_value(line), len(line.raw)
 
 
-def _named(stem: str, values: Iterator[tuple[int, Any, int]], chats: _Chats) -> Iterator[Part | LineProblem]:
+def _named(stem: str, values: Iterator[tuple[int, Any, int]], chats: _Chats) -> Iterator[FoundSession | LineProblem]:
     """The conversations, by the file's name; where there are several values, by that and their number."""
     first_two = list(itertools.islice(values, 2))
     several = len(first_two) > 1
@@ -314,7 +314,7 @@ def _named(stem: str, values: Iterator[tuple[int, Any, int]], chats: _Chats) -> 
 
 def _conversation(
     value: Any, *, line_number: int, size: int, known_as: str, chats: _Chats
-) -> Iterator[Part | LineProblem]:
+) -> Iterator[FoundSession | LineProblem]:
     if isinstance(value, LineProblem):
         yield value
         return
@@ -333,18 +333,23 @@ def _conversation(
         yield from (item for item in told.items if isinstance(item, LineProblem))
         yield LineProblem(line_number=line_number, reason="a conversation without a message")
         return
-    columns = {**told.session, "source": reader.NAME}
-    yield Part(known_as=known_as, columns=columns, lines=_shared_out(told.items, size))
+    columns = _columns(told.session, reader)
+    yield FoundSession(known_as=known_as, columns=columns, lines=_shared_out(told.items, size))
 
 
-def _export_document(mark: Mapping[str, Any], *, line_number: int, size: int) -> Part:
+def _columns(told: Mapping[str, Any], reader: ModuleType) -> dict[str, Any]:
+    model = storable_text(told.get("model") or "")[:MODEL]
+    return {**told, "model": model, "source": reader.NAME}
+
+
+def _export_document(mark: Mapping[str, Any], *, line_number: int, size: int) -> FoundSession:
     """An export of ours that somebody has laid out anew: one value, in memory."""
     history = mark[HISTORY]
     if not isinstance(history, list):
         raise ImportRefused("an export whose history is no list")
     known_as, columns = _session_told(mark)
     items = [read_item(value=item, line_number=line_number) for item in history]
-    return Part(known_as=known_as, columns=columns, lines=_shared_out(items, size), is_ours=True)
+    return FoundSession(known_as=known_as, columns=columns, lines=_shared_out(items, size), is_ours=True)
 
 
 def _shared_out(items: Sequence[ParsedLine], size: int) -> Iterator[Read]:
@@ -353,7 +358,7 @@ def _shared_out(items: Sequence[ParsedLine], size: int) -> Iterator[Read]:
     return (([item], share) for item in items)
 
 
-def _message_file(file: _File, chats: _Chats, messages: Sequence[Any]) -> Part:
+def _message_file(file: _File, chats: _Chats, messages: Sequence[Any]) -> FoundSession:
     """One message a line. A system prompt that leads is the session's, as in a document."""
     reader = chats.reader_of(messages) or chats.readers[0]
     values = _line_values(file)
@@ -365,8 +370,8 @@ def _message_file(file: _File, chats: _Chats, messages: Sequence[Any]) -> Part:
             break
         leading.append(one[1])
     told: Mapping[str, Any] = reader.read_document(value=leading, line_number=1).session if leading else {}
-    columns = {**told, "source": reader.NAME}
-    return Part(known_as=file.stem[:255], columns=columns, lines=_message_lines(rest, reader))
+    columns = _columns(told, reader)
+    return FoundSession(known_as=file.stem[:255], columns=columns, lines=_message_lines(rest, reader))
 
 
 def _message_lines(values: Iterator[tuple[int, Any, int]], reader: ModuleType) -> Iterator[Read]:

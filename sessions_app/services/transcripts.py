@@ -1,7 +1,7 @@
 """Import of transcript files: streamed, safe to repeat, and with a word on every line that was not understood.
 
 One transaction a file: a file is in, or it is not. What a file holds: `services/transcript_files.py`; how a session of
-it is stored: `services/transcript_parts.py`.
+it is stored: `services/session_imports.py`.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from django.db import transaction
 
 from sessions_app.models import Message, Session, Team
 from sessions_app.policy import Policy
+from sessions_app.services.session_imports import Problems, SessionReport, store_session
 from sessions_app.services.sessions import create_session
-from sessions_app.services.transcript_files import ImportRefused, Part, parts_of
+from sessions_app.services.transcript_files import FoundSession, ImportRefused, sessions_in
 from sessions_app.services.transcript_lines import Progress
-from sessions_app.services.transcript_parts import Problems, SessionReport, import_part
 from sessions_app.transcript.entries import LineProblem
 from sessions_app.transcript.formats import AUTO
 
@@ -79,22 +79,22 @@ def import_transcript(
 
     The sessions are those that the file names; what they hold already is left as it is. Raises ImportRefused.
     """
-    parts = parts_of(
+    found_here = sessions_in(
         stream=stream, name=name, format_name=format_name, limit=policy.import_line_bytes, progress=progress
     )
     problems = Problems(most=policy.import_kept_problems)
     report = ImportReport(problems=problems.kept)
     with transaction.atomic():
-        for part in parts:
-            if isinstance(part, LineProblem):
-                problems.note(part)
+        for found in found_here:
+            if isinstance(found, LineProblem):
+                problems.note(found)
                 continue
             if len(report.sessions) >= policy.import_sessions:
                 raise ImportRefused(f"more than {policy.import_sessions:,} conversations (policy: import_sessions)")
-            session, created = _session(team=team, part=part)
+            session, created = _session(team=team, found=found)
             told = SessionReport(session=session, created=created)
             report.sessions.append(told)
-            import_part(part=part, report=told, problems=problems, policy=policy, now=now)
+            store_session(found=found, report=told, problems=problems, policy=policy, now=now)
             if not Message.objects.filter(session=session).exists():
                 raise ImportRefused(_nothing_found(problems.kept))
         if not report.sessions:
@@ -103,16 +103,18 @@ def import_transcript(
     return report
 
 
-def _session(*, team: Team, part: Part) -> tuple[Session, bool]:
+def _session(*, team: Team, found: FoundSession) -> tuple[Session, bool]:
     """The team's session that the file names: by its client's id, or by ours, which an export of ours may carry."""
-    if not Session.objects.filter(team=team, external_id=part.known_as).exists():
+    if not found.known_as:
+        return create_session(team=team, values=dict(found.columns))
+    if not Session.objects.filter(team=team, external_id=found.known_as).exists():
         try:
-            exported = Session.objects.filter(team=team, uuid=UUID(part.known_as)).first()
+            exported = Session.objects.filter(team=team, uuid=UUID(found.known_as)).first()
         except ValueError:
             exported = None
         if exported is not None:
             return exported, False
-    return create_session(team=team, values={**part.columns, "external_id": part.known_as})
+    return create_session(team=team, values={**found.columns, "external_id": found.known_as})
 
 
 def _nothing_found(problems: Sequence[LineProblem]) -> str:

@@ -26,7 +26,7 @@ from sessions_app.services.boundaries import record_imported_boundary
 from sessions_app.services.incoming import IncomingMessage
 from sessions_app.services.revert_marks import reverted_values
 from sessions_app.services.sessions import update_session
-from sessions_app.services.transcript_files import Part
+from sessions_app.services.transcript_files import FoundSession
 from sessions_app.transcript.boundary import BoundaryDraft, BoundaryKind, Placement, PreservedSegment
 from sessions_app.transcript.entries import (
     ImportedBoundary,
@@ -75,11 +75,13 @@ class Problems:
             self.kept.append(problem)
 
 
-def import_part(*, part: Part, report: SessionReport, problems: Problems, policy: Policy, now: datetime) -> None:
-    """Store what the part holds into the report's session, and count it there. The caller is in a transaction."""
-    job = _Import(part=part, report=report, problems=problems, policy=policy, now=now)
+def store_session(
+    *, found: FoundSession, report: SessionReport, problems: Problems, policy: Policy, now: datetime
+) -> None:
+    """Store what was found into the report's session, and count it there. The caller is in a transaction."""
+    job = _Import(found=found, report=report, problems=problems, policy=policy, now=now)
     lock_session(session_id=report.session.pk)
-    for parsed, size in part.lines:
+    for parsed, size in found.lines:
         job.take(parsed, size=size)
     job.finish()
 
@@ -87,8 +89,10 @@ def import_part(*, part: Part, report: SessionReport, problems: Problems, policy
 class _Import:
     """A batch of parsed lines, and what became of those before it."""
 
-    def __init__(self, *, part: Part, report: SessionReport, problems: Problems, policy: Policy, now: datetime) -> None:
-        self.part = part
+    def __init__(
+        self, *, found: FoundSession, report: SessionReport, problems: Problems, policy: Policy, now: datetime
+    ) -> None:
+        self.found = found
         self.report = report
         self.problems = problems
         self.session = report.session
@@ -126,7 +130,7 @@ class _Import:
     def _ends_batch(self, item: Kept) -> bool:
         """A boundary changes how everything after it is counted, so nothing may share its batch."""
         if isinstance(item, TranscriptMessage):
-            return item.kind == MessageKind.COMPACT_SUMMARY and not self.part.is_ours
+            return item.kind == MessageKind.COMPACT_SUMMARY and not self.found.is_ours
         return not isinstance(item, TranscriptNote) or item.boundary is not None
 
     def _make_known(self, told: TranscriptSession) -> None:
@@ -150,7 +154,7 @@ class _Import:
         self.report.session = self.session
         grew = self.report.messages or self.report.entries
         title = self.title or ("" if self.session.title else self._first_prompt())
-        if grew and title and not self.part.is_ours:
+        if grew and title and not self.found.is_ours:
             self.session.title = storable_text(" ".join(title.split()))[:TITLE_LENGTH]
             self.session.save(update_fields=["title"])
 
@@ -194,7 +198,7 @@ class _Import:
     def _is_summary(self, item: Kept) -> bool:
         """Whether a client's own compaction wrote it; in an export of ours its boundary is an item of its own."""
         is_summary = isinstance(item, TranscriptMessage) and item.kind == MessageKind.COMPACT_SUMMARY
-        return is_summary and not self.part.is_ours
+        return is_summary and not self.found.is_ours
 
     def _store_notes(self, *, batch: Sequence[Kept], parents: _Parents, new: Mapping[str, Message]) -> set[str]:
         """Keep the lines that are no messages; gives back the keys that were not there before."""
@@ -271,8 +275,8 @@ class _Import:
                 raise BadMark("the boundary below it is not there")
             draft = draft_of(written=written, position_of=positions.get, base=base.as_value() if base else None)
         except BadMark as bad:
-            reason = f"a boundary of an export: {bad}{'' if self.part.is_ours else '; kept raw'}"
-            self.problems.note(LineProblem(line_number=line_number, reason=reason, kept=not self.part.is_ours))
+            reason = f"a boundary of an export: {bad}{'' if self.found.is_ours else '; kept raw'}"
+            self.problems.note(LineProblem(line_number=line_number, reason=reason, kept=not self.found.is_ours))
             return None
         told = ImportedBoundary(
             is_microcompact=not draft.kind.summarizes,
@@ -305,7 +309,7 @@ class _Import:
             summary_tokens=estimate_text(
                 text=summary_content(summary=summary), family=tokenizer_family(self.session.model)
             ),
-            summarizer=self.part.reader.NAME if self.part.reader else "",
+            summarizer=self.found.reader.NAME if self.found.reader else "",
             instructions=told.instructions,
             preserved=PreservedSegment(
                 first=preserved[0],
@@ -322,12 +326,12 @@ class _Import:
 
         The boundary line has ended the batch before this one, so it is stored already.
         """
-        if not self._is_summary(item) or not isinstance(item, TranscriptMessage) or self.part.reader is None:
+        if not self._is_summary(item) or not isinstance(item, TranscriptMessage) or self.found.reader is None:
             return None, ""
         entry = TranscriptEntry.objects.filter(session=self.session, key=item.parent_uuid or "").first()
         if entry is None or item.is_sidechain or not text_of(item.content).strip():
             return None, ""
-        note: TranscriptNote = self.part.reader.read_note(entry=entry.raw, line_number=entry.line_number)
+        note: TranscriptNote = self.found.reader.read_note(entry=entry.raw, line_number=entry.line_number)
         return (note.boundary, note.uuid) if note.boundary and not note.boundary.is_microcompact else (None, "")
 
     def _preserved(self, uuids: Sequence[str], *, before: int) -> tuple[int, int] | None:
