@@ -141,6 +141,7 @@ REST_FRAMEWORK = {
         "compaction_app.api.auth.BrowserAuthentication",
     ],
     "DEFAULT_PERMISSION_CLASSES": ["compaction_app.api.auth.HasScope"],
+    "DEFAULT_THROTTLE_CLASSES": ["compaction_app.api.throttling.PerCaller"],
     "DEFAULT_RENDERER_CLASSES": ["compaction_app.api.codec.JsonRenderer"],
     "DEFAULT_PARSER_CLASSES": ["compaction_app.api.codec.JsonParser"],
     "DEFAULT_SCHEMA_CLASS": "compaction_app.api.schema.ApiSchema",
@@ -158,6 +159,10 @@ SPECTACULAR_SETTINGS = {
     "SERVE_AUTHENTICATION": [],
     "SERVE_PERMISSIONS": ["rest_framework.permissions.AllowAny"],
     "SCHEMA_PATH_PREFIX": "/api/v1/",
+    "POSTPROCESSING_HOOKS": [
+        "drf_spectacular.hooks.postprocess_schema_enums",
+        "compaction_app.api.limits.tell_limits",
+    ],
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "COMPONENT_SPLIT_REQUEST": True,
@@ -171,6 +176,11 @@ SPECTACULAR_SETTINGS = {
         "ContextSource": ["usage", "usage+estimate", "estimate"],
     },
 }
+# Transcripts that wait for the worker; never served. Uploads arrive there too, so that they are moved and not copied.
+MEDIA_ROOT = DATA_DIR / "uploads"
+FILE_UPLOAD_TEMP_DIR = str(MEDIA_ROOT)
+FILE_UPLOAD_PERMISSIONS = 0o600
+MEDIA_ROOT.mkdir(mode=0o700, exist_ok=True)
 DATA_UPLOAD_MAX_MEMORY_SIZE = 64 * 1024 * 1024  # bytes; a turn may carry images, the Messages API itself takes 32 MB
 
 UNFOLD: dict[str, Any] = {

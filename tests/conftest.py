@@ -13,6 +13,7 @@ from celery import current_app
 from django.conf import settings
 from django.utils import timezone
 
+from compaction_app.api.throttling import forget_silence
 from sessions_app.models import Session
 from sessions_app.selectors import forget_model_limits
 from tests.cast import Api, Cast, make_cast
@@ -64,8 +65,9 @@ def no_key_of_the_developers_own(settings: Any) -> None:
 
 @pytest.fixture(autouse=True)
 def nothing_held_of_models() -> None:
-    """What one test put into the cache is not what the next one reads."""
+    """What one test put into the cache, or whether it answered, is not what the next one reads."""
     forget_model_limits()
+    forget_silence()
 
 
 @pytest.fixture

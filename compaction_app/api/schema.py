@@ -42,24 +42,27 @@ def error(description: str, *, code: str, detail: str, attr: str | None = None, 
 
 BAD_REQUEST = error(
     "The request is not understood: body or parameters are wrong (`validation_error`, an entry a field; "
-    "`unknown_field` for a name that does not exist), or the body is no JSON (`parse_error`).",
+    "`unknown_field` for a name that does not exist), or the body is no JSON, or has a name twice in one object "
+    "(`parse_error`).",
     code="unknown_field",
     detail="There is no such field.",
     attr="titel",
 )
 BAD_PARAMETER = error(
-    "A query parameter is wrong; `attr` names it.",
+    "A query parameter is wrong, or the header `X-Team` is needed; `attr` names it.",
     code="invalid",
     detail="A whole number from 1 to 500 is needed.",
     attr="page_size",
 )
 UNAUTHORIZED = error(
-    "No API key was sent (`not_authenticated`), or it is unknown or revoked (`authentication_failed`).",
+    "No API key was sent (`not_authenticated`), or it is unknown, revoked or expired (`authentication_failed`).",
     code="not_authenticated",
     detail="Authentication credentials were not provided.",
 )
 FORBIDDEN = error(
-    "The key has read scope and this is no reading.", code="permission_denied", detail="This API key may only read."
+    "The key has read scope and this is no reading; of somebody who is logged in: a viewer, or no member.",
+    code="permission_denied",
+    detail="This API key may only read.",
 )
 NOT_FOUND = error(
     "There is nothing with this id among the team's own.",
@@ -76,6 +79,28 @@ UNSUPPORTED = error(
     code="unsupported_media_type",
     detail='Unsupported media type "text/plain" in request.',
 )
+THROTTLED = error(
+    "More requests of this key than may be sent in a minute; `Retry-After` says in how many seconds there is room.",
+    code="throttled",
+    detail="Request was throttled. Expected available in 7 seconds.",
+)
+REPEATED = error(
+    "",
+    code="idempotency_conflict",
+    detail="This Idempotency-Key was sent with another call before: another body, address or method.",
+    attr="Idempotency-Key",
+)
+REPEATED_WORDS = (
+    "With an `Idempotency-Key`: `idempotency_conflict` (it was sent with another call), `idempotency_in_progress` (the "
+    "first call is not answered yet; `Retry-After`)."
+)
+RETRY_AFTER = {"Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}}}
+REPLAYED = {
+    "Idempotency-Replayed": {
+        "description": "`true` where the answer is that of an earlier call with this `Idempotency-Key`.",
+        "schema": {"type": "string", "enum": ["true"]},
+    }
+}
 
 
 class ApiSchema(AutoSchema):
@@ -83,20 +108,32 @@ class ApiSchema(AutoSchema):
         bodies = super()._get_response_bodies(direction=direction)
         for status, answer in self._errors().items():
             bodies.setdefault(status, self._get_response_for_code(answer, status, direction=direction))
+        bodies["429"]["headers"] = RETRY_AFTER
+        if self._may_be_repeated():
+            self._tell_of_keys(bodies)
         return dict(sorted(bodies.items()))
 
+    def _may_be_repeated(self) -> bool:
+        return any(parameter["name"] == "Idempotency-Key" for parameter in self._get_parameters())
+
+    def _tell_of_keys(self, bodies: dict[str, Any]) -> None:
+        conflict = bodies["409"]
+        conflict["description"] = f"{conflict['description']} {REPEATED_WORDS}".strip()
+        conflict["headers"] = RETRY_AFTER
+        for status in bodies:
+            if status.startswith("2"):
+                bodies[status]["headers"] = REPLAYED
+
     def _errors(self) -> dict[str, OpenApiResponse]:
-        found = {"401": UNAUTHORIZED}
+        found = {"400": BAD_PARAMETER, "401": UNAUTHORIZED, "403": FORBIDDEN, "429": THROTTLED}
         parameters = self._get_parameters()
         writes = self.method in ("POST", "PUT", "PATCH")
         if writes:
             found["400"] = BAD_REQUEST
-        elif any(parameter["in"] == "query" for parameter in parameters):
-            found["400"] = BAD_PARAMETER
+        if self._may_be_repeated():
+            found["409"] = REPEATED
         if any(parameter["in"] == "path" for parameter in parameters):
             found["404"] = NOT_FOUND
         if writes:
             found |= {"413": TOO_LARGE, "415": UNSUPPORTED}
-        if self.method != "GET":
-            found["403"] = FORBIDDEN
         return found

@@ -47,8 +47,10 @@ class TestBody:
             b"[" * 100_000 + b"]" * 100_000,
             b'{"a":' * 50_000 + b"1" + b"}" * 50_000,
             nested(DEEPEST),
+            b'{"role": "user", "role": "user", "content": "x"}',
+            b'{"role": "user", "content": [{"type": "x", "v": {"a": 1, "\\u0061": 2}}]}',
         ],
-        ids=range(13),
+        ids=range(15),
     )
     def test_what_is_no_json_is_400(self, api: Api, session: Session, body: bytes) -> None:
         for path in (messages(session), "sessions/"):

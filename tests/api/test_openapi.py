@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -12,6 +13,7 @@ from django.core.management import call_command
 from django.utils import timezone
 
 from compaction_app import actions
+from compaction_app.api.limits import WORDS
 from compaction_app.models import CompactionRun, Hook
 from sessions_app.models import Session
 from tests.api.routes import CALLS, IDS, Route
@@ -94,16 +96,37 @@ class TestDocument:
                 for parameter in described.get("parameters", []):
                     assert parameter["in"] == "path" or parameter["description"], parameter
 
+    def test_what_may_be_repeated_is_told(self, document: dict[str, Any]) -> None:
+        keyed = {
+            path.removeprefix(BASE): described["responses"]
+            for path, methods in document["paths"].items()
+            for described in methods.values()
+            if any(parameter["name"] == "Idempotency-Key" for parameter in described.get("parameters", []))
+        }
+        assert {"sessions/{session_id}/compact/", "runs/{run_id}/retry/"} <= set(keyed)
+        for responses in keyed.values():
+            assert "`idempotency_in_progress`" in responses["409"]["description"]
+            assert "Retry-After" in responses["409"]["headers"]
+            assert all("Idempotency-Replayed" in responses[status]["headers"] for status in responses if status < "300")
+
+    def test_limits_are_told_in_words_and_in_the_pages(self, document: dict[str, Any]) -> None:
+        told = document["info"]["x-limits"]
+        assert set(told) == set(WORDS)
+        page = (Path(__file__).parents[2] / "docs" / "api.md").read_text(encoding="utf-8")
+        section = page.partition("\n## Limits\n")[2].partition("\n## ")[0]
+        for name, limit in told.items():
+            assert f"{limit:,} {WORDS[name]}" in document["info"]["description"]
+            assert re.search(rf"(?<![\d,]){limit:,}(?![\d,])", section), f"{name} is not in the limits of docs/api.md"
+
     @every_call
     def test_each_operation_is_described(self, document: dict[str, Any], route: Route, method: str) -> None:
         described = operation(document, route, method)
         assert described["summary"]
         assert described["security"] == [{"apiKey": []}, {"browser": []}, {"browser": [], "team": []}]
-        expected = {"401"} | ({"404"} if route.parameters else set())
-        if method != "GET":
-            expected.add("403")
+        expected = {"400", "401", "403", "429"} | ({"404"} if route.parameters else set())
+        assert set(described["responses"]["429"]["headers"]) == {"Retry-After"}
         if method in WITH_BODY:
-            expected |= {"400", "413", "415"}
+            expected |= {"413", "415"}
             assert described["requestBody"]["content"]["application/json"]["examples"]
         assert expected <= set(described["responses"])
         for status, answer in described["responses"].items():
