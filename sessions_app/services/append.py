@@ -1,8 +1,8 @@
 """Append: the one way into the history. Atomic, idempotent by uuid, gapless, and as costly at the end as at the start.
 
 Steps, all under the session's row lock: look up the uuids that came, split off what is stored already, give positions,
-follow the live path, insert, keep the tool-call index and the session's counters. Nothing here looks at the
-history's length.
+follow the live path, insert, with the texts that are searched, keep the tool-call index and the session's counters.
+Nothing here looks at the history's length.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from django.db import transaction
 from sessions_app.catalog import tokenizer_family
 from sessions_app.models import Message, Session
 from sessions_app.models.fields import storable_text
-from sessions_app.services import accounting, live_path, tool_index
+from sessions_app.services import accounting, live_path, search_texts, tool_index
 from sessions_app.services.incoming import IncomingMessage
 from sessions_app.transcript.messages import Content, human_text
 from sessions_app.transcript.tokens import estimate_content
@@ -80,6 +80,7 @@ def store_messages(*, session_id: int, incoming: Sequence[IncomingMessage], now:
         response = tool_index.Response(session.round_position, session.round_message_id)
         path = live_path.follow(session=session, rows=appended.stored, entries=entries, known=known)
         Message.objects.bulk_create(appended.stored)
+        search_texts.record_messages(session=session, rows=appended.stored)
         tool_index.record(session=session, rows=appended.stored, response=response)
         accounting.count_appended(session=session, rows=appended.stored, rewound=path.rewound, now=now)
         session.save()

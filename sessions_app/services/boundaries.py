@@ -10,7 +10,7 @@ from django.db import transaction
 from sessions_app import selectors
 from sessions_app.models import Attachment, CompactBoundary, Message, Session
 from sessions_app.models.fields import storable_text
-from sessions_app.services import accounting
+from sessions_app.services import accounting, search_texts
 from sessions_app.services.append import lock_session
 from sessions_app.transcript.boundary import BoundaryDraft, BoundaryKind, Clearing, Placement, summary_uuid
 from sessions_app.transcript.request import build_request
@@ -93,6 +93,7 @@ def write_copy(*, session: Session, boundary: CompactBoundary, attachments: Sequ
     if boundary.kind != BoundaryKind.MICROCOMPACT:
         _name_kept_messages(session=session, boundary=boundary)
     boundary.save()
+    search_texts.record_boundary(boundary=boundary)
     for attachment in attachments:
         attachment.boundary = boundary
     Attachment.objects.bulk_create(attachments)
@@ -142,6 +143,7 @@ def _write(
     if draft.kind.summarizes:
         _name_kept_messages(session=session, boundary=boundary)
     boundary.save()
+    search_texts.record_boundary(boundary=boundary)
     Attachment.objects.bulk_create(
         Attachment(
             boundary=boundary,

@@ -94,7 +94,7 @@ class TestAppendMessages:
 
     @pytest.mark.parametrize("size", [10, 10_000])
     def test_flat_cost(self, size: int) -> None:
-        """savepoint, session lock, known uuids, messages, open calls, new calls, session, release."""
+        """Session lock, known uuids, messages, their search texts, open calls, new calls, session."""
         session = make_session()
         bulk_history(session, count=size)
         turn = [assistant([use("A")], uuid="x1", message_id="m"), user([res("A")], uuid="x2")]
@@ -103,7 +103,7 @@ class TestAppendMessages:
         ) as queries:
             append_messages(session_id=session.pk, incoming=turn, now=NOW)
         statements = [q["sql"] for q in queries if not q["sql"].startswith(("SAVEPOINT", "RELEASE"))]
-        assert len(statements) == 6, "\n".join(statements)
+        assert len(statements) == 7, "\n".join(statements)
         assert not any("COUNT(" in sql or "SUM(" in sql for sql in statements)
 
 
