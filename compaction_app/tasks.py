@@ -14,7 +14,7 @@ from django.utils import timezone
 from kombu.exceptions import OperationalError
 
 from compaction_app.models import CompactionRun
-from compaction_app.services import catalog, counts, decisions, hooks, idempotency, memory, runs
+from compaction_app.services import catalog, counts, decisions, hooks, idempotency, imports, memory, runs, uploads
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +58,34 @@ def extract_session_memory(*, session_id: int, **_: Any) -> None:
     memory.extract(session_id=session_id, now=timezone.now())
 
 
+@shared_task
+def import_transcript_file(*, import_id: int, **_: Any) -> None:
+    """Bring one import to its end."""
+    imports.execute(import_id=import_id)
+
+
+def hand_out_import(*, import_id: int) -> bool:
+    """Give the import to the queue; whether that took it. Else the next sweep tries again."""
+    try:
+        import_transcript_file.delay(import_id=import_id)
+    except Exception as error:
+        logger.warning("the queue does not take import %s (%s)", import_id, type(error).__name__)
+        imports.not_handed_out(import_id=import_id)
+        return False
+    return True
+
+
+def hand_out_imports(*, now: datetime, broker_is_new: bool) -> None:
+    """Hand out imports that were left behind, and delete uploads that belong to none. Whatever goes wrong, the next
+    sweep tries."""
+    try:
+        for import_id in imports.recover(now=now, broker_is_new=broker_is_new):
+            hand_out_import(import_id=import_id)
+        uploads.tidy(now=now)
+    except Exception as error:
+        logger.warning("imports can't be looked after (%s); the next sweep tries again", type(error).__name__)
+
+
 def hand_out_extraction(*, session_id: int) -> None:
     """Give it to the queue once the append is there for everybody; one that the queue does not take is asked for again
     by a later append."""
@@ -87,11 +115,12 @@ def hand_out(*, run_id: int) -> bool:
 
 def hand_out_left_behind(*, now: datetime, broker_is_new: bool = False) -> int:
     """Hand out runs that were queued but not delivered, or whose worker went silent; then runs for appends that nobody
-    has decided about; and what waits to be sent to hooks. Old answers are deleted. How many runs the queue took.
-    `broker_is_new`: it holds nothing yet."""
+    has decided about; what waits to be sent to hooks; and imports. Old answers are deleted. How many runs the queue
+    took. `broker_is_new`: it holds nothing yet."""
     left = [hand_out(run_id=run_id) for run_id in runs.recover(now=now, broker_is_new=broker_is_new)]
     swept = [hand_out(run_id=run_id) for run_id in decisions.sweep(now=now)]
     hand_out_due(now=now)
+    hand_out_imports(now=now, broker_is_new=broker_is_new)
     forget_old_answers(now=now)
     return sum(left) + sum(swept)
 

@@ -14,6 +14,7 @@ from compaction_app.actions.compacting import (
 from compaction_app.actions.forecasts import Plan, plan_compaction
 from compaction_app.actions.handing_out import hand_out_on_commit, recover_runs, refresh_catalog
 from compaction_app.actions.idempotency import free_key, hand_back_call, keep_answer, take_call
+from compaction_app.actions.imports import import_upload
 from compaction_app.actions.memory import put_memory
 from compaction_app.actions.runs import cancel_run, retry_run
 from compaction_app.actions.sessions import (
@@ -98,6 +99,7 @@ __all__ = [
     "has_room_for_hook",
     "hook_problems",
     "import_file",
+    "import_upload",
     "keep_answer",
     "plan_compaction",
     "prepare",

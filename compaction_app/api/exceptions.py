@@ -103,6 +103,7 @@ TRANSLATIONS: Mapping[type[Exception], Callable[[Any], ApiError]] = {
     actions.ActiveRun: lambda exc: RunActive(str(exc), run=str(exc.run.uuid)),
     actions.NothingToCompact: lambda exc: NothingToCompact(str(exc)),
     actions.PartialRefused: lambda exc: Refused(str(exc), code=exc.code, attr=exc.scope or None),
+    actions.ImportRefused: lambda exc: Refused(f"This can not be imported: {exc}.", code="import_refused", attr="file"),
     actions.WrongStatus: lambda exc: Conflict(str(exc), code=exc.code, run=str(exc.run.uuid)),
     actions.RevertRefused: lambda exc: Conflict(str(exc), code=exc.code),
     actions.ReactiveRefused: lambda exc: Refused(str(exc), code=exc.code, attr="mode"),

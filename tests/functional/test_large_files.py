@@ -1,0 +1,105 @@
+"""Large files go in and out of the served product as streams: its memory does not follow their size."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlparse
+
+import pytest
+
+from tests.functional.processes import Served, manage, serving
+from tests.transcript_lines import human, reply
+
+MEGABYTES = 60
+LINE = "x" * 100_000
+EDGE = "----edge"
+
+
+def lines() -> Iterator[bytes]:
+    parent = None
+    for number in range(MEGABYTES * 10 // 2):
+        yield json.dumps(human(f"u{number}", parent, LINE)).encode() + b"\n"
+        yield json.dumps(reply(f"a{number}", f"u{number}", LINE)).encode() + b"\n"
+        parent = f"a{number}"
+
+
+def form(name: str) -> Iterator[bytes]:
+    head = f'--{EDGE}\r\nContent-Disposition: form-data; name="file"; filename="{name}"\r\n'
+    yield head.encode() + b"Content-Type: application/octet-stream\r\n\r\n"
+    yield from lines()
+    yield f"\r\n--{EDGE}--\r\n".encode()
+
+
+def peak(served: Served) -> int:
+    """Megabytes: the most that the process has held."""
+    told = Path(f"/proc/{served.process.pid}/status").read_text(encoding="ascii")
+    return int(told.split("VmHWM:")[1].split()[0]) // 1024
+
+
+class Caller:
+    def __init__(self, served: Served, key: str) -> None:
+        self.host = urlparse(served.address).netloc
+        self.headers = {"Authorization": f"Bearer {key}"}
+
+    def send(self, method: str, path: str, body: Any = None, **headers: str) -> http.client.HTTPResponse:
+        connection = http.client.HTTPConnection(self.host, timeout=120)
+        chunked = not isinstance(body, (bytes, type(None))) and "Content-Length" not in headers
+        connection.request(method, path, body=body, headers={**self.headers, **headers}, encode_chunked=chunked)
+        return connection.getresponse()
+
+    def upload(self, name: str, **headers: str) -> dict[str, Any]:
+        kind = f"multipart/form-data; boundary={EDGE}"
+        answer = self.send("POST", "/api/v1/imports/", form(name), **{"Content-Type": kind, **headers})
+        told: dict[str, Any] = json.load(answer)
+        assert answer.status == 202, told
+        return told
+
+    def ended(self, import_id: str) -> tuple[dict[str, Any], list[float]]:
+        """The import, and what it told of its progress on the way."""
+        progress, until = [], time.monotonic() + 120
+        while True:
+            told = json.load(self.send("GET", f"/api/v1/imports/{import_id}/"))
+            progress.append(told["progress"])
+            if told["status"] not in ("queued", "running"):
+                return told, progress
+            assert time.monotonic() < until, told
+            time.sleep(0.2)
+
+
+def test_in_by_the_worker_and_out_again(tmp_path: Path) -> None:
+    if not Path("/proc/self/status").exists():
+        pytest.skip("memory is read from /proc")
+    key = manage_key(tmp_path)
+    with serving(tmp_path) as served:
+        served.wait_for("Serving")
+        caller = Caller(served, key)
+        json.load(caller.send("GET", "/api/v1/sessions/"))
+        before = peak(served)
+        size = sum(len(piece) for piece in form("large.jsonl"))
+        first = caller.upload("large.jsonl", **{"Content-Length": str(size)})
+        told, progress = caller.ended(first["id"])
+        assert (told["status"], told["messages"]) == ("succeeded", MEGABYTES * 10), told
+        assert any(0 < part < 1 for part in progress)
+        # A body that names no length.
+        again, _ = caller.ended(caller.upload("large.jsonl", **{"Transfer-Encoding": "chunked"})["id"])
+        assert (again["messages"], again["duplicates"]) == (0, MEGABYTES * 10)
+        for name in ("claude-code", "anthropic"):
+            answer = caller.send("GET", f"/api/v1/sessions/{told['session']}/export/?format={name}")
+            out = 0
+            while piece := answer.read(1 << 20):
+                out += len(piece)
+            assert answer.status == 200
+            assert out > MEGABYTES * 1_000_000
+        assert list((tmp_path / "uploads" / "imports").iterdir()) == []
+        # A batch of lines, and one message, are held; none of the four streams.
+        assert peak(served) - before < MEGABYTES * 1.5, (before, peak(served))
+
+
+def manage_key(data_dir: Path) -> str:
+    manage(data_dir, "migrate", "--verbosity", "0")
+    return manage(data_dir, "create_api_key", "large").splitlines()[-1]
