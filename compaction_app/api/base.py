@@ -37,6 +37,10 @@ class ApiView(GenericAPIView[Any]):
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
+        self.take_body(request)
+
+    def take_body(self, request: Request) -> None:
+        """Before the body is parsed, once it is known who asks."""
         _take_chunked_body(request)
 
     def session(self, session_id: UUID) -> Session:

@@ -15,7 +15,7 @@ from django_filters.rest_framework import FilterSet
 
 from compaction_app import selectors
 from compaction_app.engine.outcome import FailureReason
-from compaction_app.models import Decision, RunStatus
+from compaction_app.models import Decision, ImportStatus, RunStatus
 from compaction_app.models.decisions import OUTCOME_CHOICES
 from sessions_app.models import Message, Session, ToolCall
 from sessions_app.models.messages import ROLE_CHOICES
@@ -134,3 +134,7 @@ class DecisionFilter(FilterSet):
     class Meta:
         model = Decision
         fields: tuple[str, ...] = ()
+
+
+class ImportFilter(FilterSet):
+    status = django_filters.ChoiceFilter(choices=ImportStatus.choices)

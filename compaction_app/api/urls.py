@@ -17,6 +17,7 @@ from compaction_app.api.errors import UnknownUrl
 from compaction_app.api.events import EventsView
 from compaction_app.api.exports import ExportView
 from compaction_app.api.hooks import DeliveriesView, HooksView, HookView, RotateSecretView
+from compaction_app.api.imports import ImportsView, ImportView
 from compaction_app.api.memory import MemoryView
 from compaction_app.api.messages import MessagesView
 from compaction_app.api.policy import PolicyView
@@ -57,6 +58,8 @@ v1 = [
     path("runs/<uuid:run_id>/candidate/", CandidateView.as_view()),
     path("runs/<uuid:run_id>/accept/", AcceptView.as_view()),
     path("runs/<uuid:run_id>/reject/", RejectView.as_view()),
+    path("imports/", ImportsView.as_view()),
+    path("imports/<uuid:import_id>/", ImportView.as_view()),
     path("hooks/", HooksView.as_view()),
     path("hooks/<uuid:hook_id>/", HookView.as_view()),
     path("hooks/<uuid:hook_id>/rotate-secret/", RotateSecretView.as_view()),
