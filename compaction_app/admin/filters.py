@@ -7,10 +7,12 @@ from typing import Any
 from django.contrib.admin import ModelAdmin, SimpleListFilter
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.utils import timezone
 
 from compaction_app.admin import access
 from compaction_app.admin.gauge import SHORT_LEVELS
 from compaction_app.selectors import has_open_breaker
+from sessions_app.models.teams import KeyState
 
 MOST_CHOICES = 50
 
@@ -96,3 +98,19 @@ class BreakerFilter(SimpleListFilter):
             return queryset.none()
         is_open = has_open_breaker()
         return queryset.filter(is_open if value == "open" else ~is_open)
+
+
+class KeyStateFilter(SimpleListFilter):
+    """Whether an API key holds."""
+
+    title = "state"
+    parameter_name = "state"
+
+    def lookups(self, request: HttpRequest, model_admin: ModelAdmin[Any]) -> list[tuple[str, str]]:
+        return [(state.value, state.value) for state in KeyState]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        value = self.value()
+        if value is None:
+            return queryset
+        return queryset.in_state(value, now=timezone.now()) if value in KeyState.values else queryset.none()  # type: ignore[attr-defined]

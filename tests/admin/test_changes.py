@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.test import Client
+from django.utils import timezone
 
 from compaction_app.models import CompactionRun, RunStatus
 from sessions_app.models import ApiKey, Membership, Team
@@ -244,17 +246,61 @@ class TestApiKeys:
         assert world.clients[who].post(self.ADD, form).status_code == 403
         assert not ApiKey.objects.exists()
 
-    def revoke(self, world: World, who: str, row: ApiKey) -> Any:
-        form = {"action": "revoke", "_selected_action": [row.pk]}
+    def test_may_end_by_itself(self, world: World) -> None:
+        form = {
+            "team": world.team.pk,
+            "name": "ci",
+            "scope": "read",
+            "expires_at_0": "2999-01-31",
+            "expires_at_1": "12:00",
+        }
+        assert world.clients["alice"].post(self.ADD, form).status_code == 302
+        assert ApiKey.objects.get().expires_at == datetime(2999, 1, 31, 12, tzinfo=UTC)
+
+    def test_is_not_made_to_have_ended_already(self, world: World) -> None:
+        form = {
+            "team": world.team.pk,
+            "name": "ci",
+            "scope": "read",
+            "expires_at_0": "2020-01-31",
+            "expires_at_1": "12:00",
+        }
+        assert "has passed" in world.clients["alice"].post(self.ADD, form).content.decode()
+        assert not ApiKey.objects.exists()
+
+    @pytest.mark.parametrize("state", ["active", "expired", "revoked"])
+    def test_are_found_by_their_state(self, world: World, state: str) -> None:
+        create_api_key(team=world.team, name="key-active", expires_at=timezone.now() + timedelta(days=1))
+        create_api_key(team=world.team, name="key-expired", expires_at=timezone.now() - timedelta(days=1))
+        both, _ = create_api_key(team=world.team, name="key-revoked", expires_at=timezone.now() - timedelta(days=1))
+        ApiKey.objects.filter(pk=both.pk).update(revoked_at=timezone.now())
+        shown = world.page("alice", f"/admin/sessions_app/apikey/?state={state}")
+        names = {name for name in ("key-active", "key-expired", "key-revoked") if name in shown}
+        assert names == {f"key-{state}"}
+        assert world.page("alice", "/admin/sessions_app/apikey/?state=%00x")
+
+    def revoke(self, world: World, who: str, row: ApiKey, **more: str) -> Any:
+        form = {"action": "revoke", "_selected_action": [row.pk], **more}
         return world.clients[who].post("/admin/sessions_app/apikey/", form, follow=True)
 
-    def test_is_revoked_by_post(self, world: World) -> None:
-        row, key = create_api_key(team=world.team, name="old")
-        assert "1 key revoked" in self.revoke(world, "alice", row).content.decode()
+    def test_is_revoked_once_somebody_has_confirmed_it(self, world: World) -> None:
+        row, key = create_api_key(team=world.team, name="<b>old")
+        asked = self.revoke(world, "alice", row).content.decode()
+        assert "Revoke this key?" in asked
+        assert "&lt;b&gt;old" in asked
+        assert key_owner(key=key, now=NOW) is not None
+        assert "1 key revoked" in self.revoke(world, "alice", row, confirmed="yes").content.decode()
         assert key_owner(key=key, now=NOW) is None
+        assert "nothing to revoke" in self.revoke(world, "alice", row).content.decode()
+
+    def test_is_not_revoked_by_a_link(self, world: World) -> None:
+        row, key = create_api_key(team=world.team, name="old")
+        query = f"?action=revoke&confirmed=yes&_selected_action={row.pk}"
+        world.clients["alice"].get(f"/admin/sessions_app/apikey/{query}")
+        assert key_owner(key=key, now=NOW) is not None
 
     @pytest.mark.parametrize("who", ["mia", "vic", "charlie"])
     def test_is_not_revoked_by_others(self, world: World, who: str) -> None:
         row, key = create_api_key(team=world.team, name="old")
-        self.revoke(world, who, row)
+        self.revoke(world, who, row, confirmed="yes")
         assert key_owner(key=key, now=NOW) is not None
