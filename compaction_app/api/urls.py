@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import include, path, re_path
 from drf_spectacular import renderers
-from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerView
+from drf_spectacular.views import SpectacularAPIView
 
 from compaction_app.api.analysis import AnalysisView
 from compaction_app.api.approvals import AcceptView, CandidateView, RejectView
@@ -13,6 +13,7 @@ from compaction_app.api.breaker import ResetBreakerView
 from compaction_app.api.compact import CompactView
 from compaction_app.api.context import ContextView
 from compaction_app.api.decisions import DecisionsView
+from compaction_app.api.docs_page import DocsView
 from compaction_app.api.errors import UnknownUrl
 from compaction_app.api.events import EventsView
 from compaction_app.api.exports import ExportView
@@ -68,6 +69,6 @@ v1 = [
 urlpatterns = [
     path("v1/", include(v1)),
     path("schema/", SpectacularAPIView.as_view(renderer_classes=SCHEMA_RENDERERS), name="api-schema"),
-    path("docs/", SpectacularSwaggerView.as_view(url_name="api-schema"), name="api-docs"),
+    path("docs/", DocsView.as_view(url_name="api-schema"), name="api-docs"),
     re_path(r"", UnknownUrl.as_view()),
 ]
