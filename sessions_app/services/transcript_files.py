@@ -147,7 +147,7 @@ def _named_in(file: _File, reader: ModuleType) -> str:
     last = None
     for line in file.lines():
         last = reader.session_id_of(line=line.raw) or last
-    return last or file.stem[:255]
+    return storable_text(last or file.stem)[:255]
 
 
 # An export of ours
@@ -260,7 +260,9 @@ def _chats(file: _File, sniffed: Sequence[Any], chats: _Chats) -> Iterator[Found
     messages = [one for one in sniffed if chats.is_message(one)]
     if messages and len(messages) * 2 > len(sniffed):
         return iter([_message_file(file, chats, messages)])
-    if any(map(chats.recognizes, sniffed)) or (chats.is_chosen and document is None):
+    if any(chats.recognizes(one) for value in sniffed for one in _each_of(value, chats)) or (
+        chats.is_chosen and document is None
+    ):
         return _named(file.stem, _line_values(file), chats)
     raise ImportRefused(_why_none(sniffed, document))
 
@@ -287,14 +289,18 @@ def _document(file: _File) -> Any | LineProblem:
 def _one_document(file: _File, value: Any, chats: _Chats) -> Iterator[FoundSession | LineProblem]:
     if chats.is_message(value):
         value = [value]
-    several = isinstance(value, list) and not chats.recognizes(value) and any(map(chats.recognizes, value))
-    values = value if several else [value]
-    if not chats.is_chosen and not any(map(chats.recognizes, values)):
+    if not chats.is_chosen and not any(chats.recognizes(one) for one in _each_of(value, chats)):
         raise ImportRefused(_why_none([value], None))
     size = file.stream.seek(0, 2)
     if file.progress:
         file.progress(size)
-    return _named(file.stem, ((1, one, size // len(values)) for one in values), chats)
+    return _named(file.stem, iter([(1, value, size)]), chats)
+
+
+def _each_of(value: Any, chats: _Chats) -> list[Any]:
+    """The conversations of an array of them; anything else is one itself."""
+    several = isinstance(value, list) and not chats.recognizes(value) and any(map(chats.recognizes, value))
+    return value if several else [value]
 
 
 def _line_values(file: _File) -> Iterator[tuple[int, Any, int]]:
@@ -305,9 +311,15 @@ def _line_values(file: _File) -> Iterator[tuple[int, Any, int]]:
 
 def _named(stem: str, values: Iterator[tuple[int, Any, int]], chats: _Chats) -> Iterator[FoundSession | LineProblem]:
     """The conversations, by the file's name; where there are several values, by that and their number."""
-    first_two = list(itertools.islice(values, 2))
+    each = (
+        (line_number, one, size // len(found))
+        for line_number, value, size in values
+        for found in [_each_of(value, chats)]
+        for one in found
+    )
+    first_two = list(itertools.islice(each, 2))
     several = len(first_two) > 1
-    for number, (line_number, value, size) in enumerate(itertools.chain(first_two, values), start=1):
+    for number, (line_number, value, size) in enumerate(itertools.chain(first_two, each), start=1):
         known_as = f"{stem[:NAME_LENGTH]}#{number}" if several else stem[:255]
         yield from _conversation(value, line_number=line_number, size=size, known_as=known_as, chats=chats)
 

@@ -138,7 +138,8 @@ def _message(entry: dict[str, Any], line_number: int) -> TranscriptMessage:
         usage=usage if isinstance(usage, Mapping) else None,
         is_meta=injected is True,
         is_sidechain=aside is True,
-        envelope={**entry, "message": {k: v for k, v in message.items() if k != "content"}},
+        envelope=_mapping(given.get("envelope"))
+        or {**entry, "message": {k: v for k, v in message.items() if k != "content"}},
     )
 
 

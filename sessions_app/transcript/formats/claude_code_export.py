@@ -71,8 +71,14 @@ class Kept:
 
 
 def message_line(*, entry: Entry, where: Where) -> dict[str, Any]:
-    """A message: its own envelope as it came, else one that its client takes."""
-    return _as_it_came(entry) if entry.envelope else _made(entry, where)
+    """A message: its own line as it came, else one that its client takes."""
+    return _as_it_came(entry) if _is_line(entry.envelope) else _made(entry, where)
+
+
+def _is_line(envelope: Mapping[str, Any] | None) -> bool:
+    """Whether the message came in a line of this format; chats have envelopes of their own."""
+    came = envelope or {}
+    return came.get("type") in (Role.USER, Role.ASSISTANT) and isinstance(came.get("message"), Mapping)
 
 
 def _as_it_came(entry: Entry) -> dict[str, Any]:
@@ -94,7 +100,7 @@ def _as_it_came(entry: Entry) -> dict[str, Any]:
 
 
 def _made(entry: Entry, where: Where) -> dict[str, Any]:
-    given: dict[str, Any] = {}
+    given: dict[str, Any] = {"envelope": dict(entry.envelope)} if entry.envelope else {}
     role = entry.role
     if role not in (Role.USER, Role.ASSISTANT):
         # Its client knows no such line; it sends injected text as the user's.
