@@ -15,7 +15,7 @@ import pytest
 from tests.functional.processes import Served, manage, serving
 from tests.transcript_lines import human, reply
 
-MEGABYTES = 60
+MEGABYTES = 30
 LINE = "x" * 100_000
 EDGE = "----edge"
 
