@@ -14,7 +14,6 @@ from uuid import UUID
 from django.core.handlers.asgi import ASGIRequest
 from django.db import connection
 from django.http import HttpResponse, StreamingHttpResponse
-from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
 from rest_framework.exceptions import NotFound
 from rest_framework.negotiation import DefaultContentNegotiation
@@ -28,6 +27,16 @@ from compaction_app.engine.run_state import RunState
 from compaction_app.selectors.watching import run_state, run_states
 from sessions_app.policy import Policy
 
+# Each event of the stream, as its lines tell it.
+EVENT = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "string", "description": "What `Last-Event-ID` takes."},
+        "event": {"type": "string", "enum": ["stage", "progress", "done"]},
+        "data": {"type": "string", "description": "JSON."},
+    },
+    "required": ["id", "event", "data"],
+}
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
@@ -62,7 +71,7 @@ class EventsView(ApiView):
             )
         ],
         responses={
-            (200, MEDIA_TYPE): OpenApiTypes.STR,
+            (200, MEDIA_TYPE): EVENT,
             204: OpenApiResponse(description="`done` was the last event: there is nothing to come."),
         },
     )

@@ -10,6 +10,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.exceptions import ErrorDetail, ValidationError
 
+from compaction_app.api.figures import all_figures
 from sessions_app import policy
 from sessions_app.figures import PolicyError
 
@@ -124,7 +125,7 @@ _BLOCKS: dict[str, Any] = {
     "type": "array",
     "items": {
         "type": "object",
-        "properties": {"type": {"type": "string"}},
+        "properties": {"type": {"type": "string", "minLength": 1}},
         "required": ["type"],
         "additionalProperties": True,
     },
@@ -192,7 +193,7 @@ class Figure(Json):
             raise ValidationError(str(error)[:500]) from None
 
 
-@extend_schema_field(OpenApiTypes.OBJECT)
+@extend_schema_field(all_figures())
 class Figures(Json):
     """Figures of the policy table by name, each checked by the table; null clears one."""
 
@@ -212,11 +213,9 @@ class Figures(Json):
         return found
 
 
-@extend_schema_field(OpenApiTypes.INT)
 class WholeFigure(Figure):
     pass
 
 
-@extend_schema_field(OpenApiTypes.BOOL)
 class SwitchFigure(Figure):
     pass

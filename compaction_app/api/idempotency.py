@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import unicodedata
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -24,13 +24,15 @@ from compaction_app.api.exceptions import Refused, translate
 HEADER = "Idempotency-Key"
 REPLAYED = "Idempotency-Replayed"
 LONGEST_KEY = 255
+# Letters, digits and signs that every client can send in a header; spaces only between them.
+KEY = re.compile(r"^[!-~]([ -~]*[!-~])?$")
 
 IDEMPOTENCY_KEY = OpenApiParameter(
     HEADER,
-    type=str,
+    type={"type": "string", "minLength": 1, "maxLength": LONGEST_KEY, "pattern": KEY.pattern},
     location=OpenApiParameter.HEADER,
-    description=f"Makes the call safe to repeat: any text of yours, 1 to {LONGEST_KEY} characters. The same call with "
-    f"the same key gives the first answer again, to the letter and with `{REPLAYED}: true`, for 24 hours. With another "
+    description=f"Makes the call safe to repeat: any text of yours, 1 to {LONGEST_KEY} characters of ASCII. The same "
+    f"call with the same key gives the first answer again, to the letter and with `{REPLAYED}: true`, for 24 hours. With another "
     "body: 409 `idempotency_conflict`; while the first is not answered: 409 `idempotency_in_progress`, with "
     "`Retry-After`. After an error the key is free again.",
 )
@@ -90,8 +92,8 @@ def _key_of(request: Request) -> str | None:
     key = request.headers.get(HEADER)
     if key is None:
         return None
-    if not key.strip() or len(key) > LONGEST_KEY or any(unicodedata.category(char) == "Cc" for char in key):
-        told = f"A key has 1 to {LONGEST_KEY} characters, none of them a control character."
+    if len(key) > LONGEST_KEY or not KEY.fullmatch(key):
+        told = f"A key has 1 to {LONGEST_KEY} characters of ASCII, none of them a control character."
         raise Refused(told, code="invalid", attr=HEADER)
     return key
 

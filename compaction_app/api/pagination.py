@@ -45,6 +45,13 @@ class NewestFirst(CursorPagination):
         links = {"next": self.get_next_link(), "previous": self.get_previous_link()}
         return Response(OrderedDict(results=data, **links))
 
+    def get_schema_operation_parameters(self, view: Any) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = super().get_schema_operation_parameters(view)
+        for parameter in found:
+            if parameter["name"] == self.page_size_query_param:
+                parameter["schema"] |= {"minimum": 1, "default": self.page_size}
+        return found
+
     def get_paginated_response_schema(self, schema: dict[str, Any]) -> dict[str, Any]:
         link = {"type": "string", "format": "uri", "nullable": True}
         return {

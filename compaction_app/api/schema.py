@@ -8,6 +8,8 @@ from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.utils import OpenApiExample, OpenApiResponse
 from rest_framework import serializers
 
+from compaction_app.api import extensions  # noqa: F401 - what is defined there is registered
+
 
 class ErrorItem(serializers.Serializer[Any]):
     code = serializers.CharField(help_text="Stable, for programs.")

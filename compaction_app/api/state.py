@@ -56,7 +56,6 @@ STATE_TOO_LARGE = error(
 )
 
 
-@extend_schema_field(TEXT)
 class ExactText(Json):
     """A JSON string to the letter: it is kept in a column that takes NUL and lone surrogates."""
 

@@ -26,6 +26,8 @@ def keep(*, file: File[Any]) -> str:
 
 def opened(*, name: str) -> IO[bytes]:
     """Raises FileNotFoundError."""
+    if not name:
+        raise FileNotFoundError
     return _storage().open(name)
 
 
