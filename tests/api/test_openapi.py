@@ -9,17 +9,20 @@ from typing import Any
 
 import jsonschema
 import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
 from django.core.management import call_command
+from django.test.client import BOUNDARY, MULTIPART_CONTENT, encode_multipart
 from django.utils import timezone
 
 from compaction_app import actions
 from compaction_app.api.limits import WORDS
-from compaction_app.models import CompactionRun, Hook
+from compaction_app.models import CompactionRun, Hook, TranscriptImport
 from sessions_app.models import Session
 from tests.api.routes import CALLS, IDS, Route
 from tests.cast import BASE, Cast
 from tests.factories import append, make_call, make_session, turns
 from tests.pressure import almost_full
+from tests.transcript_lines import file_of, human
 
 WITH_BODY = ("POST", "PUT", "PATCH")
 every_call = pytest.mark.parametrize(("route", "method"), CALLS, ids=IDS)
@@ -127,7 +130,8 @@ class TestDocument:
         assert set(described["responses"]["429"]["headers"]) == {"Retry-After"}
         if method in WITH_BODY:
             expected |= {"413", "415"}
-            assert described["requestBody"]["content"]["application/json"]["examples"]
+            [taken] = described["requestBody"]["content"].values()
+            assert taken["examples"]
         assert expected <= set(described["responses"])
         for status, answer in described["responses"].items():
             if status >= "400":
@@ -140,7 +144,16 @@ class TestDocument:
 def ids_for(route: Route, session: Session, run: CompactionRun, hook: Hook) -> dict[str, Any]:
     """The ids of rows in the state in which the route can do its work."""
     assert run.boundary
-    ids = {"session_id": session.uuid, "run_id": run.uuid, "boundary_id": run.boundary.uuid, "hook_id": hook.uuid}
+    imported = TranscriptImport.objects.create(
+        team=session.team, name="a.jsonl", format="auto", size_bytes=1, queued_at=timezone.now()
+    )
+    ids = {
+        "session_id": session.uuid,
+        "run_id": run.uuid,
+        "boundary_id": run.boundary.uuid,
+        "hook_id": hook.uuid,
+        "import_id": imported.uuid,
+    }
     if route.pattern.endswith(("/retry/", "/cancel/")):
         CompactionRun.objects.filter(session=session).active().delete()  # of the example before
         again = "/retry/" in route.pattern
@@ -157,6 +170,12 @@ def ids_for(route: Route, session: Session, run: CompactionRun, hook: Hook) -> d
             session=other, wanted=actions.Wanted(), now=timezone.now(), listener=lambda *_: None
         ).uuid
     return ids
+
+
+def upload() -> bytes:
+    """A form with a transcript."""
+    file = SimpleUploadedFile("a.jsonl", file_of(human("u1", None, "Hello")).getvalue())
+    return encode_multipart(BOUNDARY, {"file": file, "format": "auto"})
 
 
 @pytest.mark.django_db
@@ -181,9 +200,12 @@ class TestTruth:
         hook = actions.create_hook(team=cast.alices_team, event="pre_compact", values={"url": "https://example.com/"})
         described = operation(document, route, method)
         examples: list[Any] = [None]
+        sent_as: dict[str, str] = {}
         if method in WITH_BODY:
-            shown = described["requestBody"]["content"]["application/json"]["examples"]
-            examples = [example["value"] for example in shown.values()]
+            [(media_type, taken)] = described["requestBody"]["content"].items()
+            examples = [example["value"] for example in taken["examples"].values()]
+            if media_type == "multipart/form-data":
+                examples, sent_as = [upload()], {"content_type": MULTIPART_CONTENT}
         for body in examples:
             if isinstance(body, dict):
                 body.pop("wait", None)
@@ -191,7 +213,7 @@ class TestTruth:
                     body["wait"] = 0  # by itself it waits long, and there is no worker here
             CompactionRun.objects.active().delete()  # of the example before
             path = route.path(**ids_for(route, session, run, hook))
-            answer = cast.alice.call(method, path, body)
+            answer = cast.alice.call(method, path, body, **sent_as)
             assert answer.status_code < 300, answer.content
             if answer.status_code == 204:
                 assert not answer.content
@@ -201,7 +223,7 @@ class TestTruth:
         if method in WITH_BODY:
             for body in ({"no_such_field": 1}, b"{"):
                 answer = cast.alice.call(method, path, body)
-                assert answer.status_code == 400
+                assert answer.status_code == (415 if sent_as else 400)
                 check(document, answer, described)
         check(document, cast.nobody.call(method, path), described)
 
