@@ -32,9 +32,9 @@ IDEMPOTENCY_KEY = OpenApiParameter(
     type={"type": "string", "minLength": 1, "maxLength": LONGEST_KEY, "pattern": KEY.pattern},
     location=OpenApiParameter.HEADER,
     description=f"Makes the call safe to repeat: any text of yours, 1 to {LONGEST_KEY} characters of ASCII. The same "
-    f"call with the same key gives the first answer again, to the letter and with `{REPLAYED}: true`, for 24 hours. "
-    "With another body: 409 `idempotency_conflict`; while the first is not answered: 409 `idempotency_in_progress`, with "
-    "`Retry-After`. After an error the key is free again.",
+    f"call with the same key gives the first answer again, to the letter and with `{REPLAYED}: true`, for a day. "
+    "With another body: 409 `idempotency_conflict`; while the first is not answered: 409 "
+    "`idempotency_in_progress`, with `Retry-After`. After an error the key is free again.",
 )
 
 
