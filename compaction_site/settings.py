@@ -171,6 +171,7 @@ SPECTACULAR_SETTINGS = {
         "ContextRole": ["user", "assistant"],
         "BoundaryKind": "sessions_app.models.boundaries.KIND_CHOICES",
         "RunStatus": "compaction_app.models.runs.RunStatus",
+        "FailureReason": "compaction_app.api.runs.REASONS",
         "RunSource": "compaction_app.models.runs.CompactionRun.Source",
         "DeliveryStatus": ["waiting", "delivered", "given_up"],
         "ContextSource": ["usage", "usage+estimate", "estimate"],

@@ -765,6 +765,13 @@ class Policy:
         meaning="a stream lasts no longer; whoever comes again is asked for a key again, which may be revoked by now",
     )
 
+    search_snippet_chars: int = _figure(
+        160, service=True, unit="characters", low=20, meaning="what a hit of a search shows of its text"
+    )
+    telemetry_top_sessions: int = _figure(
+        10, service=True, unit="sessions", low=1, meaning="sessions that telemetry lists by tokens freed"
+    )
+
 
 FIGURES: dict[str, Field[Any]] = {f.name: f for f in fields(Policy)}
 DEFAULT = "default"

@@ -17,6 +17,7 @@ from rest_framework.serializers import BaseSerializer, Serializer
 from compaction_app.api.auth import Caller
 from compaction_app.api.exceptions import BodyTooLarge
 from compaction_app.api.pagination import NewestFirst
+from compaction_app.api.parameters import refuse_unknown
 from sessions_app.models import Session, Team
 
 
@@ -37,6 +38,7 @@ class ApiView(GenericAPIView[Any]):
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
+        refuse_unknown(view=type(self), request=request)
         self.take_body(request)
 
     def take_body(self, request: Request) -> None:

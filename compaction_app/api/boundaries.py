@@ -15,6 +15,7 @@ from rest_framework.response import Response
 from compaction_app import actions, selectors
 from compaction_app.api.base import ApiView
 from compaction_app.api.fields import NO_FIELDS, Described, JsonObject, NoFields
+from compaction_app.api.filters import BoundaryFilter
 from compaction_app.api.schema import error
 from compaction_app.engine.cleanup import CacheName, Scope
 from sessions_app.models import Attachment, CompactBoundary
@@ -171,6 +172,7 @@ class BoundaryBody(Described, serializers.ModelSerializer[CompactBoundary]):
 
 class BoundariesView(ApiView):
     queryset = CompactBoundary.objects.none()  # tells the OpenAPI document the model
+    filterset_class = BoundaryFilter
 
     @extend_schema(
         summary="List a session's boundaries",

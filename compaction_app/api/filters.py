@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,9 +14,11 @@ from django_filters.rest_framework import FilterSet
 
 from compaction_app import selectors
 from compaction_app.engine.outcome import FailureReason
-from compaction_app.models import Decision, ImportStatus, RunStatus
+from compaction_app.models import CompactionRun, Decision, ImportStatus, RunStatus
 from compaction_app.models.decisions import OUTCOME_CHOICES
-from sessions_app.models import Message, Session, ToolCall
+from compaction_app.selectors.search import messages_holding, sessions_holding
+from sessions_app.models import CompactBoundary, Message, Session, ToolCall
+from sessions_app.models.boundaries import KIND_CHOICES
 from sessions_app.models.messages import ROLE_CHOICES
 from sessions_app.models.sessions import LEVEL_CHOICES
 
@@ -55,7 +56,7 @@ class Text(django_filters.CharFilter):
 class SessionFilter(FilterSet):
     model = Text(field_name="model", help_text="The model's exact name.")
     thread = django_filters.ChoiceFilter(choices=Session.Thread.choices)
-    q = Text(method="search", help_text="Text in title or external_id.")
+    q = Text(method="search", help_text="Text in title, external_id, a message or a summary, in any case.")
     level = django_filters.ChoiceFilter(choices=LEVEL_CHOICES, help_text="How full it was when it last changed.")
     breaker_open = django_filters.ChoiceFilter(
         choices=[("true", "true"), ("false", "false")],
@@ -70,7 +71,7 @@ class SessionFilter(FilterSet):
         fields: tuple[str, ...] = ()
 
     def search(self, queryset: QuerySet[Session], name: str, value: str) -> QuerySet[Session]:
-        return queryset.filter(Q(title__icontains=value) | Q(external_id__icontains=value))
+        return queryset.filter(sessions_holding(team=self.request.auth.team, text=value))
 
     def by_breaker(self, queryset: QuerySet[Session], name: str, value: str) -> QuerySet[Session]:
         is_open = selectors.has_open_breaker()
@@ -94,7 +95,7 @@ class MessageFilter(FilterSet):
     )
     role = django_filters.ChoiceFilter(choices=ROLE_CHOICES)
     tool = Text(method="of_tool", help_text="A tool's name: its calls and their results.")
-    q = Text(method="search", help_text="Text anywhere in the content.")
+    q = Text(method="search", help_text="Text anywhere in the content, in any language and any case.")
 
     class Meta:
         model = Message
@@ -107,12 +108,7 @@ class MessageFilter(FilterSet):
         return queryset.filter(Q(position__in=uses) | Q(position__in=results))
 
     def search(self, queryset: QuerySet[Message], name: str, value: str) -> QuerySet[Message]:
-        """Content is stored as JSON text, so the text is looked for as JSON writes it (with lone surrogates: ASCII)."""
-        written = {json.dumps(value, ensure_ascii=ascii_only)[1:-1] for ascii_only in (False, True)}
-        found = Q()
-        for form in sorted(written):
-            found |= Q(content__icontains=form)
-        return queryset.filter(found)
+        return messages_holding(rows=queryset, text=value)
 
 
 class RunFilter(FilterSet):
@@ -120,7 +116,24 @@ class RunFilter(FilterSet):
     reason = django_filters.ChoiceFilter(
         field_name="failure_reason", choices=[(reason.value, reason.value) for reason in FailureReason]
     )
+    trigger = django_filters.ChoiceFilter(choices=CompactBoundary.Trigger.choices)
+    source = django_filters.ChoiceFilter(choices=CompactionRun.Source.choices, help_text="Who asked.")
     session = django_filters.UUIDFilter(field_name="session__uuid", help_text="A session's id.")
+    created_after = Moment(field_name="queued_at", lookup_expr="gte", help_text="Asked for at this moment or later.")
+    created_before = Moment(field_name="queued_at", lookup_expr="lt", help_text="Asked for before this moment.")
+    finished_after = Moment(field_name="finished_at", lookup_expr="gte", help_text="Ended at this moment or later.")
+    finished_before = Moment(field_name="finished_at", lookup_expr="lt", help_text="Ended before this moment.")
+
+
+class BoundaryFilter(FilterSet):
+    kind = django_filters.ChoiceFilter(choices=KIND_CHOICES)
+    trigger = django_filters.ChoiceFilter(choices=CompactBoundary.Trigger.choices)
+    created_after = Moment(field_name="created_at", lookup_expr="gte", help_text="Written at this moment or later.")
+    created_before = Moment(field_name="created_at", lookup_expr="lt", help_text="Written before this moment.")
+
+    class Meta:
+        model = CompactBoundary
+        fields: tuple[str, ...] = ()
 
 
 class DecisionFilter(FilterSet):

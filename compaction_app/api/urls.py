@@ -25,8 +25,10 @@ from compaction_app.api.policy import PolicyView
 from compaction_app.api.prepare import PrepareView
 from compaction_app.api.run_changes import CancelView, RetryView
 from compaction_app.api.runs import RunsView, RunView
+from compaction_app.api.search import SearchView
 from compaction_app.api.sessions import SessionsView, SessionView
 from compaction_app.api.state import StateView
+from compaction_app.api.telemetry import EventsOfTelemetryView, SummaryView
 from compaction_app.api.token_state import TokenStateView
 
 # JSON, or YAML where the Accept header asks for it.
@@ -61,6 +63,9 @@ v1 = [
     path("runs/<uuid:run_id>/reject/", RejectView.as_view()),
     path("imports/", ImportsView.as_view()),
     path("imports/<uuid:import_id>/", ImportView.as_view()),
+    path("search/", SearchView.as_view()),
+    path("telemetry/events/", EventsOfTelemetryView.as_view()),
+    path("telemetry/summary/", SummaryView.as_view()),
     path("hooks/", HooksView.as_view()),
     path("hooks/<uuid:hook_id>/", HookView.as_view()),
     path("hooks/<uuid:hook_id>/rotate-secret/", RotateSecretView.as_view()),

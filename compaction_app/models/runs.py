@@ -140,6 +140,7 @@ class CompactionRun(models.Model):
         ]
         indexes = [
             models.Index(fields=["session", "-id"], name="run_newest_of_session"),
+            models.Index(fields=["session", "finished_at"], name="run_by_end"),  # what a time has brought
             models.Index(fields=["status", "lease_expires_at"], name="run_sweep", condition=Q(status__in=AT_WORK)),
         ]
 

@@ -146,6 +146,8 @@ class CompactBoundary(models.Model):
         indexes = [
             # The head of the view in one look-up.
             models.Index(fields=["session", "-id"], name="boundary_head", condition=Q(reverted_at__isnull=True)),
+            # What a time has brought.
+            models.Index(fields=["session", "created_at"], name="boundary_by_time"),
             # The few that were taken back, so that a view need not look through all of them.
             models.Index(
                 fields=["session", "reverted_position"],

@@ -3,6 +3,7 @@ by those who may only look: a key that reads, a viewer who is logged in."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from compaction_app.models import (
     Hook,
     SessionMemory,
     TelemetryEvent,
+    TranscriptImport,
 )
 from sessions_app.models import CompactBoundary, Message, Session
 from tests.api.browsers import browser_of
@@ -26,7 +28,9 @@ from tests.cast import Api, Cast, errors
 from tests.factories import append, make_session, turns
 
 # A route without an id shows the caller's own; here: where it lists.
-LISTS = {"sessions/", "runs/", "hooks/"}
+LISTS = {"sessions/", "runs/", "hooks/", "imports/", "search/", "telemetry/events/"}
+# What shows the team as a whole; here: nothing of it.
+SUMS = {"telemetry/summary/"}
 every_call = pytest.mark.parametrize(("route", "method"), CALLS, ids=IDS)
 
 
@@ -49,8 +53,12 @@ def ids(cast: Cast) -> dict[str, Any]:
     )
     CompactionState.objects.create(session=session, opened_at=timezone.now(), opened_by="failures")
     hook = actions.create_hook(team=cast.alices_team, event="post_compact", values={"url": "https://example.com/Alice"})
+    imported = TranscriptImport.objects.create(
+        team=cast.alices_team, name="secret of Alice", format="auto", size_bytes=1, queued_at=timezone.now()
+    )
     return {
         "session_id": session.uuid,
+        "import_id": imported.uuid,
         "run_id": run.uuid,
         "boundary_id": run.boundary.uuid,
         "hook_id": hook.uuid,
@@ -69,6 +77,7 @@ def stored() -> list[list[dict[str, Any]]]:
         ClientState,
         CompactionCandidate,
         SessionMemory,
+        TranscriptImport,
     )
     return [list(model.objects.order_by("pk").values()) for model in (*models, TelemetryEvent)]
 
@@ -77,6 +86,12 @@ def stored() -> list[list[dict[str, Any]]]:
 class TestEveryRoute:
     def test_another_team_finds_nothing(self, cast: Cast, ids: dict[str, Any], route: Route, method: str) -> None:
         before = stored()
+        if route.pattern in SUMS:
+            answer = cast.charlie.read(route.path())
+            assert answer.status_code == 200
+            assert set(re.findall(rb": ?([1-9])", answer.content)) == set()
+            assert b"Alice" not in answer.content
+            return
         if not route.parameters:
             assert route.pattern in LISTS, "say how this route is kept apart"
             answer = cast.charlie.read(route.path())
@@ -160,7 +175,16 @@ class TestEveryRoute:
 
 class TestQueryParameters:
     def test_another_teams_ids_filter_to_nothing(self, cast: Cast, ids: dict[str, Any]) -> None:
-        assert cast.charlie.read("runs/", session=str(ids["session_id"])).json()["results"] == []
+        hers = str(ids["session_id"])
+        for path, params in (
+            ("runs/", {"session": hers}),
+            ("search/", {"q": "step", "session": hers}),
+            ("sessions/", {"q": "secret of Alice"}),
+            ("telemetry/events/", {"session": hers}),
+            ("telemetry/events/", {"run": str(ids["run_id"])}),
+        ):
+            assert cast.alice.read(path, **params).json()["results"]
+            assert cast.charlie.read(path, **params).json()["results"] == []
         own = make_session(cast.charlies_team)
         answer = cast.charlie.read(f"sessions/{own.uuid}/context/", at=str(ids["boundary_id"]))
         assert answer.status_code == 404
