@@ -12,6 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = Path(os.environ.get("TRANSCRIPTS_DIR") or ROOT.parent / "shared" / "data" / "transcripts")
 CLAUDE_CODE = sorted((FOLDER / "claude-code").glob("*.jsonl"))
+CHATS = sorted(path for kind in ("anthropic-messages", "openai-chat") for path in (FOLDER / kind).glob("*.json*"))
 
 needs_transcripts = pytest.mark.skipif(
     not CLAUDE_CODE, reason=f"real transcripts are not at {FOLDER} (TRANSCRIPTS_DIR)"

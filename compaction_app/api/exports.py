@@ -1,4 +1,4 @@
-"""sessions/{id}/export/: the session as a transcript that its client resumes."""
+"""sessions/{id}/export/: the session as a transcript that its client resumes, or as a chat document."""
 
 from __future__ import annotations
 
@@ -16,22 +16,27 @@ from rest_framework.request import Request
 from compaction_app import actions
 from compaction_app.api.base import ApiView
 from compaction_app.api.exceptions import Refused
+from sessions_app.transcript.formats import WRITERS
 
 DEFAULT_FORMAT = "claude-code"
 PART_BYTES = 64 * 1024  # of what is sent at once; a longer line goes whole
-MEDIA_TYPE = "application/x-ndjson"
+LINES, DOCUMENT = "application/x-ndjson", "application/json"
 
 
 class ExportView(ApiView):
     @extend_schema(
         summary="The session as a transcript",
-        description="Streamed, one JSON object a line: the whole history to the letter, with the boundaries in force. "
-        "What its client resumes from the file is the context as it is now. Save it by the name that the answer "
-        "gives. Imported again, it gives the same history and the same context. Changes nothing.",
+        description="Streamed: the whole history to the letter, with the boundaries in force, and the context as it is "
+        "now. `claude-code` is a session file, one JSON object a line, from which its client resumes the context; save "
+        "it by the name that the answer gives. `anthropic` and `openai` are one JSON document: a request body of that "
+        "API with the context, and the history beside it in `compactionService`. Imported again, each gives the same "
+        "history and the same context. Changes nothing.",
         parameters=[
-            OpenApiParameter("format", type=str, description=f"The transcript's format; default `{DEFAULT_FORMAT}`.")
+            OpenApiParameter(
+                "format", type=str, enum=list(WRITERS), description=f"The format; default `{DEFAULT_FORMAT}`."
+            )
         ],
-        responses={(200, MEDIA_TYPE): OpenApiTypes.STR},
+        responses={(200, LINES): OpenApiTypes.STR, (200, DOCUMENT): OpenApiTypes.OBJECT},
     )
     def get(self, request: Request, session_id: UUID) -> StreamingHttpResponse:
         session = self.session(session_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from io import BytesIO
 from typing import Any
 
@@ -39,6 +40,20 @@ class TestExport:
         data = answer.getvalue()
         context = api.read(f"sessions/{talk.uuid}/context/").json()["messages"]
         assert messages_of(chain_of(read(data))) == [(one["role"], one["content"]) for one in context]
+        report = actions.import_file(
+            team=make_team(), stream=BytesIO(data), name="x", format_name="auto", now=timezone.now()
+        )
+        assert (report.messages, report.boundaries, report.problems) == (168, 1, [])
+
+    @pytest.mark.parametrize("format_name", ["anthropic", "openai"])
+    def test_a_chat_document(self, api: Api, talk: Session, format_name: str) -> None:
+        answer = api.read(f"sessions/{talk.uuid}/export/", format=format_name)
+        assert (answer.status_code, answer.streaming) == (200, True)
+        assert answer.headers["Content-Type"] == "application/json"
+        assert answer.headers["Content-Disposition"] == f'attachment; filename="{talk.uuid}.json"'
+        data = answer.getvalue()
+        if format_name == "anthropic":
+            assert json.loads(data)["messages"] == api.read(f"sessions/{talk.uuid}/context/").json()["messages"]
         report = actions.import_file(
             team=make_team(), stream=BytesIO(data), name="x", format_name="auto", now=timezone.now()
         )

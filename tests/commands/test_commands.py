@@ -165,6 +165,19 @@ class TestImportTranscript:
         assert "line 3: not JSON" in out
         assert session.team.slug == "default"
 
+    def test_each_session_of_a_file_is_told(self, tmp_path: Path) -> None:
+        path = tmp_path / "talks.jsonl"
+        path.write_text('{"messages":[{"role":"user","content":"one"}]}\n[]\n[{"role":"user","content":"two"}]\n')
+        out, _ = run("import_transcript", str(path))
+        *told, last, problem = out.splitlines()
+        ids = Session.objects.order_by("external_id").values_list("uuid", "external_id")
+        assert told == [
+            f"talks.jsonl: session {uuid}: 1 messages, 0 duplicates, 0 other entries, 0 boundaries" for uuid, _ in ids
+        ]
+        assert [name for _, name in ids] == ["talks#1", "talks#3"]
+        assert last == "talks.jsonl: 2 sessions, 1 lines with problems"
+        assert problem.startswith("  line 2: ")
+
     def test_the_only_team_is_taken_and_several_must_be_chosen_from(self, transcript: Path) -> None:
         team = make_team("alpha")
         run("import_transcript", str(transcript))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from io import StringIO
 from pathlib import Path
@@ -54,6 +55,16 @@ class TestExportTranscript:
     def test_another_name_than_its_client_looks_for(self, session: Session, tmp_path: Path) -> None:
         _, err = run("mine", "-o", str(tmp_path / "talk.jsonl"))
         assert f"looks for it by the name {session.uuid}.jsonl" in err
+
+    @pytest.mark.parametrize("format_name", ["anthropic", "openai"])
+    def test_a_chat_document(self, session: Session, tmp_path: Path, format_name: str) -> None:
+        path = tmp_path / "talk.json"
+        _, err = run("mine", "--format", format_name, "-o", str(path))
+        assert len(json.loads(path.read_bytes())["messages"]) > 0
+        assert "looks for it" not in err
+        out = StringIO()
+        call_command("import_transcript", str(path), "--team", session.team.slug, stdout=out)
+        assert f"session {session.uuid} (known before): 0 messages, 9 duplicates" in out.getvalue()
 
     def test_an_exported_file_is_imported_again(self, session: Session, tmp_path: Path) -> None:
         path = tmp_path / f"{session.uuid}.jsonl"

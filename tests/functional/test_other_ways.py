@@ -432,6 +432,22 @@ class OtherWays(RuleBasedStateMachine):
         assert shown(back) == shown(self.view())
         if not self.session.boundaries.filter(reverted_at__isnull=False).exists():
             assert messages_of(back) == messages_of(self.view())
+        self.comes_back_from_a_document()
+
+    def comes_back_from_a_document(self) -> None:
+        """Which tells what was taken back, too: every context is the same again."""
+        self.session.refresh_from_db()
+        export = export_session(session=self.session, format_name="anthropic", policy=Policy())
+        stream = BytesIO(b"".join(export.chunks))
+        report = import_transcript(team=make_team(), stream=stream, name=export.name, policy=Policy(), now=NOW)
+        assert report.problems == []
+        back = transcripts.context_view(session=report.session)
+        assert messages_of(back) == messages_of(self.view())
+        mine, theirs = (one.boundaries.order_by("pk") for one in (self.session, report.session))
+        for uuid, copy in zip(mine.values_list("uuid"), theirs.values_list("uuid"), strict=True):
+            then = transcripts.context_view_at(session=self.session, boundary_uuid=str(uuid[0]))
+            again = transcripts.context_view_at(session=report.session, boundary_uuid=str(copy[0]))
+            assert messages_of(again) == messages_of(then)
 
     def its_client_resumes(self, data: bytes) -> None:
         """The client's own walk gives our context: all but entries of a response, and results, that hang beside the

@@ -39,9 +39,9 @@ from tests.transcript_lines import SESSION, compact_boundary, compact_summary, f
 pytestmark = pytest.mark.django_db
 
 
-def exported(session: Session, **figures: Any) -> bytes:
+def exported(session: Session, *, format_name: str = "claude-code", **figures: Any) -> bytes:
     session.refresh_from_db()
-    return b"".join(export_session(session=session, format_name="claude-code", policy=Policy(**figures)).chunks)
+    return b"".join(export_session(session=session, format_name=format_name, policy=Policy(**figures)).chunks)
 
 
 def imported(data: bytes, *, team: Any = None, name: str = "x.jsonl", **figures: Any) -> ImportReport:
@@ -64,8 +64,9 @@ def context(session: Session) -> list[dict[str, Any]]:
     return build_request(view=selectors.context_view(session=session)).messages
 
 
-def round_trip(session: Session, **figures: Any) -> Session:
-    """The session as it comes back, after all that must hold of it was looked at."""
+def round_trip(session: Session, *, resumes: bool = True, documents: bool = True, **figures: Any) -> Session:
+    """The session as it comes back, after all that must hold of it was looked at. `resumes`: whether what its client
+    resumes can be told, because no line is damaged; `documents`: whether chat documents are looked at too."""
     data = exported(session, **figures)
     report = imported(data, **figures)
     back = report.session
@@ -77,7 +78,66 @@ def round_trip(session: Session, **figures: Any) -> Session:
     again = imported(exported(back, **figures), **figures).session
     assert history(again) == history(session)
     assert context(again) == context(session)
+    if documents:
+        document = through_a_document(session, **figures)
+        assert not resumes or resumed(document) == resumed(session)
     return back
+
+
+def through_a_document(session: Session, **figures: Any) -> Session:
+    """The session as it comes back by way of a chat document, which holds more of it than its client's transcript."""
+    data = exported(session, format_name="anthropic", **figures)
+    report = imported(data, **figures)
+    assert (report.problems, [one.created for one in report.sessions]) == ([], [True])
+    same(report.session, session)
+    # But for the second line, which tells the session's own id.
+    again, first = (one.splitlines() for one in (exported(report.session, format_name="anthropic"), data))
+    assert (again[:1], again[2:]) == (first[:1], first[2:])
+    return report.session
+
+
+def same(back: Session, session: Session) -> None:
+    """All that a history is, but for the moments at which its rows were written here."""
+    of_message = ("position", "uuid", "parent_uuid", "digest", "content", "envelope", "kind", "message_id", "model")
+    of_message += ("usage", "is_meta", "is_sidechain", "is_prompt", "sent_at", "path_parent", "left_path_at", "role")
+    of_entry = ("key", "line_number", "after_position", "anchor_position", "type", "raw")
+    of_absence = ("left_at", "back_at", "positions")
+    for rows, names, order in (
+        ("messages", of_message, "position"),
+        ("entries", of_entry, "id"),
+        ("path_absences", of_absence, "id"),
+    ):
+        mine, theirs = (list(getattr(one, rows).order_by(order).values_list(*names)) for one in (back, session))
+        assert repr(mine) == repr(theirs), rows
+    assert (back.system, back.tools, back.metadata) == (session.system, session.tools, session.metadata)
+    assert (back.title, back.model, back.thread, back.source) == (
+        session.title,
+        session.model,
+        session.thread,
+        session.source,
+    )
+    assert context(back) == context(session)
+    of_boundary = ("kind", "trigger", "covers_to", "committed_at_position", "summary", "summary_blocks", "generation")
+    of_boundary += ("facts", "instructions", "model", "usage", "preserved_first", "preserved_last", "clearing", "why")
+    of_boundary += ("cleared_results", "tokens_before", "tokens_after", "reverted_at", "reverted_position")
+    mine, theirs = (list(one.boundaries.order_by("id")) for one in (back, session))
+    assert [[getattr(one, name) for name in of_boundary] for one in mine] == [
+        [getattr(one, name) for name in of_boundary] for one in theirs
+    ]
+    for rows in (mine, theirs):
+        places = {row.pk: number for number, row in enumerate(rows)}
+        for name in ("base_id", "restores_id", "reverted_with_id", "reverted_after"):
+            for row in rows:
+                setattr(row, name, places.get(getattr(row, name)))
+    for one, other in zip(mine, theirs, strict=True):
+        assert (one.base_id, one.restores_id, one.reverted_with_id, one.reverted_after) == (
+            other.base_id,
+            other.restores_id,
+            other.reverted_with_id,
+            other.reverted_after,
+        )
+        then = (selectors.context_view_at(session=row.session, boundary_uuid=str(row.uuid)) for row in (one, other))
+        assert len({json.dumps(build_request(view=view).messages) for view in then}) == 1
 
 
 def commit(session: Session, kind: BoundaryKind, covers_to: int, **more: Any) -> CompactBoundary:
@@ -225,6 +285,36 @@ class TestExport:
         back = round_trip(session)
         assert Message.objects.get(session=back, uuid="u1").content == odd
         assert Message.objects.get(session=back, uuid="a1").content == "plain text"
+
+    def test_system_prompt_and_tools_come_back(self) -> None:
+        tools = [{"name": "Read", "description": "\x00\ud800", "input_schema": {"type": "object"}}]
+        session = make_session(system=[{"type": "text", "text": "You are careful."}], tools=tools)
+        append(session, user("1"), assistant("2"))
+        back = round_trip(session)
+        assert (back.system, back.tools) == (session.system, tools)
+        assert back.given_overhead_tokens == session.given_overhead_tokens > 0
+        assert back.entries.count() == 0
+
+    def test_a_session_that_is_there_keeps_its_own(self) -> None:
+        session = make_session(system="old", external_id=SESSION)
+        append(session, user("1", uuid="1"))
+        data = exported(session), exported(session, format_name="anthropic")
+        Session.objects.update(system="new")
+        for one in data:
+            report = imported(one, team=session.team)
+            assert (report.session.pk, report.created, report.session.system) == (session.pk, False, "new")
+
+    @pytest.mark.parametrize("system", [7, [1], {"type": "text"}])
+    def test_a_system_prompt_that_is_none(self, system: Any) -> None:
+        session = make_session(system="x")
+        append(session, user("1"))
+        first, rest = exported(session).split(b"\n", 1)
+        bad = json.loads(first)
+        bad[MARK]["session"]["system"] = system
+        report = imported(json.dumps(bad).encode() + b"\n" + rest)
+        assert [one.line_number for one in report.problems] == [1]
+        assert report.session.system is None
+        assert report.messages == 1
 
     def test_a_system_message_is_one_again(self) -> None:
         from dataclasses import replace
@@ -637,10 +727,10 @@ class TestBadMarks:
             target[where] = value
         session = imported(b"".join(json.dumps(one).encode() + b"\n" for one in lines)).session
         append(session, *turns(1, start=7))
-        round_trip(session)
+        round_trip(session, resumes=False)
         for boundary in session.boundaries.all():
             revert(boundary=boundary, now=NOW)
-        round_trip(session)
+        round_trip(session, resumes=False)
 
     def test_marks_that_are_none(self) -> None:
         for mark in (5, [], {"given": 3}, {"given": {"role": "root", "content": "text", "parentUuid": 4}}, {"of": {}}):
@@ -793,10 +883,10 @@ def test_real_transcripts_come_out_as_they_came(transcript: Any) -> None:
     # A line of ours: the last word on the leaf; and uuids for lines that came without one.
     assert all(one["type"] == "last-prompt" or "uuid" in one for one in ours)
     assert len(ours) <= 1 + sum("uuid" not in one for one in came)
-    round_trip(session)
+    round_trip(session, documents=False)  # those: tests/functional/test_round_trip.py
     full(session, max(session.leaf_position - 1, 1))
     append(session, user("go on"))
-    round_trip(session)
+    round_trip(session, documents=False)
 
 
 def _objects(data: bytes) -> Iterator[dict[str, Any]]:
