@@ -15,6 +15,7 @@ from kombu.exceptions import OperationalError
 
 from compaction_app.models import CompactionRun
 from compaction_app.services import catalog, counts, decisions, hooks, idempotency, imports, memory, runs, uploads
+from sessions_app.models import Session
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +56,10 @@ def deliver_hook(*, delivery_id: int, **_: Any) -> None:
 @shared_task
 def extract_session_memory(*, session_id: int, **_: Any) -> None:
     """Write the memory of a session from what it has so far."""
-    memory.extract(session_id=session_id, now=timezone.now())
+    try:
+        memory.extract(session_id=session_id, now=timezone.now())
+    except Session.DoesNotExist:
+        logger.info("a session was erased before its memory was written")
 
 
 @shared_task

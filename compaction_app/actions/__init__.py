@@ -19,6 +19,7 @@ from compaction_app.actions.memory import put_memory
 from compaction_app.actions.runs import cancel_run, retry_run
 from compaction_app.actions.sessions import (
     create_session,
+    erase_session,
     export_session,
     import_file,
     put_state,
@@ -92,6 +93,7 @@ __all__ = [
     "create_session",
     "delete_hook",
     "edit_candidate",
+    "erase_session",
     "export_session",
     "free_key",
     "hand_back_call",

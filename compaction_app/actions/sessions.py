@@ -6,7 +6,8 @@ from datetime import datetime
 from typing import IO, Any
 
 from compaction_app.models import ClientState
-from compaction_app.services import breaker, client_state
+from compaction_app.services import breaker, client_state, erasures
+from compaction_app.services.approvals import Decider
 from sessions_app import selectors
 from sessions_app.models import Session, Team
 from sessions_app.services import exports, sessions, transcripts
@@ -21,6 +22,11 @@ def create_session(*, team: Team, values: dict[str, Any]) -> tuple[Session, bool
 
 def update_session(*, session: Session, values: dict[str, Any]) -> Session:
     return sessions.update_session(session=session, values=values)
+
+
+def erase_session(*, session: Session, by: Decider, now: datetime) -> None:
+    """Delete the session and all that was made of it, for good; an audit row stays. Raises Session.DoesNotExist."""
+    erasures.erase_session(session=session, by=by.name, now=now)
 
 
 def put_state(*, session: Session, state: dict[str, Any], now: datetime) -> ClientState:

@@ -10,11 +10,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from django.core.exceptions import RequestDataTooBig
-from django.db import OperationalError
+from django.db import IntegrityError, OperationalError
 from rest_framework import status
-from rest_framework.exceptions import APIException, ErrorDetail
+from rest_framework.exceptions import APIException, ErrorDetail, NotFound
 
 from compaction_app import actions
+from sessions_app.models import Session
+
+ERASED = "The session was erased meanwhile."
 
 logger = logging.getLogger(__name__)
 
@@ -98,7 +101,13 @@ def _busy(exc: OperationalError) -> ApiError:
     return Busy("The database is busy. Nothing was stored; try again.")
 
 
-TRANSLATIONS: Mapping[type[Exception], Callable[[Any], ApiError]] = {
+def _gone(exc: IntegrityError) -> Exception:
+    """A row that refers to what was erased meanwhile; any other is a bug of ours."""
+    is_reference = "foreign key" in str(exc).lower()
+    return NotFound(ERASED) if is_reference else exc
+
+
+TRANSLATIONS: Mapping[type[Exception], Callable[[Any], Exception]] = {
     actions.UuidConflict: _uuid_taken,
     actions.ActiveRun: lambda exc: RunActive(str(exc), run=str(exc.run.uuid)),
     actions.NothingToCompact: lambda exc: NothingToCompact(str(exc)),
@@ -111,4 +120,6 @@ TRANSLATIONS: Mapping[type[Exception], Callable[[Any], ApiError]] = {
     actions.CallInProgress: Unanswered,
     RequestDataTooBig: lambda exc: BodyTooLarge("The request's body is too large."),
     OperationalError: _busy,
+    IntegrityError: _gone,
+    Session.DoesNotExist: lambda exc: NotFound(ERASED),
 }

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 from uuid import UUID
 
+from django.utils import timezone
 from drf_spectacular.utils import OpenApiExample, OpenApiResponse, extend_schema
 from rest_framework import serializers, status
 from rest_framework.request import Request
@@ -238,3 +239,15 @@ class SessionView(ApiView):
         session = self.shown(session_id)
         values = session_values(self.body(SessionChange))
         return Response(SessionDetail(actions.update_session(session=session, values=values)).data)
+
+    @extend_schema(
+        summary="Erase a session",
+        description="For good, and the one exception to a history that nothing is deleted from: its messages, "
+        "summaries, runs, memory and whatever else was made of it. That it was erased, by whom and when, stays on "
+        "record, and nothing of its content. Sessions that it has started stay, without their `parent`; what of it was "
+        "told elsewhere (in their messages, to hooks) is not reached. A run that is under way is given up.",
+        responses={204: OpenApiResponse(description="It is gone.")},
+    )
+    def delete(self, request: Request, session_id: UUID) -> Response:
+        actions.erase_session(session=self.shown(session_id), by=self.caller.decider, now=timezone.now())
+        return Response(status=status.HTTP_204_NO_CONTENT)

@@ -16,6 +16,7 @@ from compaction_app.models import CompactionRun
 from compaction_app.services.claims import Claim, ClaimLost, still_ours
 from compaction_app.services.run_records import commit_drafts, store_failure, store_steps, store_success, undone
 from compaction_app.services.situations import Attempt
+from sessions_app.models import Session
 from sessions_app.services.append import lock_session
 from sessions_app.services.boundaries import InvalidContext, StaleView
 from sessions_app.transcript.boundary import BoundaryDraft
@@ -53,11 +54,11 @@ def fail(*, run: CompactionRun, held: Claim, reason: FailureReason, detail: str,
     """End the run as failed, with what was tried; nothing else is stored but what was cleared before (decision 1)."""
     now = timezone.now()
     with transaction.atomic():
-        lock_session(session_id=run.session_id)
         try:
+            lock_session(session_id=run.session_id)
             still_ours(held=held)
-        except ClaimLost:
-            return  # somebody else has the run now; its end is theirs to tell
+        except (ClaimLost, Session.DoesNotExist):
+            return  # somebody else has the run now, and its end is theirs to tell; or it was erased
         kept = _keep_light_edits(run=run, attempt=attempt, now=now)
         store_failure(
             run=run, session=attempt.session, reason=reason, detail=detail, light_edits_kept=len(kept), now=now

@@ -125,7 +125,7 @@ def queue_instead(*, of: CompactionRun, now: datetime, **wanted: Any) -> Compact
 
 
 def execute(*, run_id: int, listener: ProgressListener | None = None) -> CompactionRun | None:
-    """Claim the run and bring it to its end. None when it was not to be had.
+    """Claim the run and bring it to its end. None when it was not to be had, or was erased with its session meanwhile.
 
     Expected failures end on the row; an unexpected one ends there too and raises RunErrored.
     """
@@ -143,13 +143,25 @@ def execute(*, run_id: int, listener: ProgressListener | None = None) -> Compact
         give_back(held=held)
         raise
     except Exception as error:
+        if _is_gone(run):
+            return None
         told = describe(error=error)
         frames = "".join(traceback.format_tb(error.__traceback__))
         logger.error("run %s met an unexpected %s\n%s", run.uuid, told, frames)
         fail(run=run, held=held, reason=FailureReason.ERROR, detail=told, attempt=attempt)
         raise RunErrored(f"run {run.uuid}: {told}") from None
+    if _is_gone(run):
+        return None
     run.refresh_from_db()
     return run
+
+
+def _is_gone(run: CompactionRun) -> bool:
+    """Whether it was erased, with all that it could have written to."""
+    if CompactionRun.objects.filter(pk=run.pk).exists():
+        return False
+    logger.info("run %s was erased with its session", run.uuid)
+    return True
 
 
 def _work(*, run: CompactionRun, held: Claim, listener: ProgressListener | None, attempt: Attempt) -> None:
