@@ -94,7 +94,7 @@ def _forget_answers(session: Session) -> None:
 
 
 def _forget_in_imports(session: Session) -> None:
-    """What an import tells of the session: its client's id of it, and the file's name, which may say what it was about."""
+    """What an import tells of it: its client's id, and the name of the file, which may say what it is about."""
     told = str(session.uuid)
     rows = TranscriptImport.objects.filter(team_id=session.team_id, sessions__contains=told)
     uuids = list(rows.values_list("uuid", flat=True))
