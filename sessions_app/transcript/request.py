@@ -134,7 +134,7 @@ def _clean_block(block: Mapping[str, Any], item: ViewItem) -> Block | None:
         return {key: block[key] for key in block if key != "cache_control"} if signed else _compaction_as_text(block)
     if _known(block, item.role):
         return _plain(block)
-    return {"type": "text", "text": _described(block)}
+    return {"type": "text", "text": described(block=block)}
 
 
 def _known(block: Mapping[str, Any], role: Role) -> bool:
@@ -148,7 +148,7 @@ def _known(block: Mapping[str, Any], role: Role) -> bool:
     return False
 
 
-def _described(block: Mapping[str, Any]) -> str:
+def described(*, block: Mapping[str, Any]) -> str:
     """A block that can't be sent as what it is, in words; what is too long for that stays in the history only."""
     told = json.dumps(block, ensure_ascii=False, default=str)
     more = f" [… {len(told) - LONGEST_AS_TEXT:,} more characters]" if len(told) > LONGEST_AS_TEXT else ""
@@ -178,7 +178,7 @@ def _text(block: Mapping[str, Any], role: Role) -> Block | None:
     if not isinstance(text, str):
         # A client's mistake: whatever stands in the text's place is told.
         holds = any(value is not None for key, value in block.items() if key not in ("type", "cache_control"))
-        return {"type": "text", "text": _described(block)} if holds else None
+        return {"type": "text", "text": described(block=block)} if holds else None
     if not text.strip():
         return None
     plain = _plain(block)
@@ -189,7 +189,7 @@ def _text(block: Mapping[str, Any], role: Role) -> Block | None:
 
 def _call(block: Mapping[str, Any]) -> Block:
     if not isinstance(block.get("id"), str) or not isinstance(block.get("name"), str) or not block["name"]:
-        return {"type": "text", "text": _described(block)}
+        return {"type": "text", "text": described(block=block)}
     name, arguments = block["name"], block.get("input")
     if not isinstance(arguments, dict):
         arguments = {} if arguments is None else {"value": arguments}
@@ -226,7 +226,7 @@ def _part(part: object) -> Block | None:
     if kind == "text":
         return _text(part, Role.USER)
     sourced = kind not in ("image", "document") or isinstance(part.get("source"), Mapping)
-    return _plain(part) if kind in RESULT_PARTS and sourced else {"type": "text", "text": _described(part)}
+    return _plain(part) if kind in RESULT_PARTS and sourced else {"type": "text", "text": described(block=part)}
 
 
 def _merge(turns: Sequence[Turn]) -> list[Turn]:
@@ -250,7 +250,7 @@ def _finish(turn: Turn) -> Turn:
     for block in turn.blocks:
         whole = block.get("id") in answered if block.get("type") in SERVER_CALLS else True
         if _is_server_result(block) and block.get("tool_use_id") not in calls:
-            blocks.append({"type": "text", "text": _described(block)})
+            blocks.append({"type": "text", "text": described(block=block)})
         elif whole:
             blocks.append(block)
     if blocks and blocks[-1].get("type") in THINKING:

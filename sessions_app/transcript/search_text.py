@@ -65,7 +65,7 @@ def _values(given: object) -> Iterator[str]:
     while waiting:
         value = waiting.pop()
         if isinstance(value, Mapping):
-            waiting += [part for pair in reversed(value.items()) for part in reversed(pair)]
+            waiting += [part for pair in reversed(list(value.items())) for part in reversed(pair)]
         elif isinstance(value, Sequence) and not isinstance(value, str):
             waiting += reversed(value)
         elif value is not None and not isinstance(value, bool):

@@ -6,13 +6,20 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from sessions_app.transcript.formats import claude_code, claude_code_export
+from sessions_app.transcript.formats import (
+    anthropic,
+    anthropic_export,
+    claude_code,
+    claude_code_export,
+    openai,
+    openai_export,
+)
 
 READERS: dict[str, ModuleType] = {claude_code.NAME: claude_code}
-CHAT_READERS: dict[str, ModuleType] = {}
+CHAT_READERS: dict[str, ModuleType] = {anthropic.NAME: anthropic, openai.NAME: openai}
 AUTO = "auto"
 FORMATS = (AUTO, *READERS, *CHAT_READERS)  # what an import may be told
 
 LINE_WRITERS: dict[str, ModuleType] = {claude_code_export.NAME: claude_code_export}
-DOCUMENT_WRITERS: dict[str, ModuleType] = {}
+DOCUMENT_WRITERS: dict[str, ModuleType] = {anthropic_export.NAME: anthropic_export, openai_export.NAME: openai_export}
 WRITERS: dict[str, ModuleType] = LINE_WRITERS | DOCUMENT_WRITERS
