@@ -100,6 +100,7 @@ class CandidateBody(Described, serializers.ModelSerializer[CompactionCandidate])
 
 
 class EditRequest(StrictSerializer):
+    is_whole = True
     summary = PlainText(max_length=LONGEST_SUMMARY, help_text="Takes the place of the summary, with all its sections.")
 
 

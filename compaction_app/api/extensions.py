@@ -18,7 +18,10 @@ class StrictExtension(OpenApiSerializerExtension):
     match_subclasses = True
 
     def map_serializer(self, auto_schema: Any, direction: str) -> dict[str, Any]:
+        self.target.partial = self.target.partial and not self.target.is_whole
         schema: dict[str, Any] = auto_schema._map_serializer(self.target, direction, bypass_extensions=True)
+        if not type(self.target).__doc__:
+            schema.pop("description", None)  # that of the class above, which is about the code
         return {**schema, "additionalProperties": False}
 
 

@@ -33,6 +33,8 @@ class StrictSerializer(serializers.Serializer[Any]):
     """Refuses fields that it does not know. `refused`: known names that can't be taken, with code and reason."""
 
     refused: ClassVar[Mapping[str, tuple[str, str]]] = {}
+    # A PATCH that needs what the others need; the OpenAPI document would leave it open.
+    is_whole: ClassVar[bool] = False
 
     def to_internal_value(self, data: Any) -> Any:
         problems: dict[str, Any] = {}
@@ -100,12 +102,16 @@ class WholeNumber(serializers.IntegerField):
         return data
 
 
-@extend_schema_field(OpenApiTypes.ANY)
-class Json(serializers.Field[Any, Any, Any, Any]):
-    """Any JSON value, passed through untouched (for output)."""
+class Untouched(serializers.Field[Any, Any, Any, Any]):
+    """What is given back as it is stored; what it may be, a subclass says."""
 
     def to_representation(self, value: Any) -> Any:
         return value
+
+
+@extend_schema_field(OpenApiTypes.ANY)
+class Json(Untouched):
+    """Any JSON value, passed through untouched (for output)."""
 
     def to_internal_value(self, data: Any) -> Any:
         return data
@@ -180,7 +186,7 @@ class UsageObject(JsonObject):
         return usage
 
 
-class Figure(Json):
+class Figure(Untouched):
     """A figure of the policy table, checked by the table. Null: not overridden."""
 
     def __init__(self, **options: Any) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import Any
+from uuid import UUID
 
 import django_filters
 from django import forms
@@ -11,6 +13,7 @@ from django.core.exceptions import ValidationError
 from django.db.models import Q, QuerySet
 from django_filters.fields import IsoDateTimeField
 from django_filters.rest_framework import FilterSet
+from drf_spectacular.drainage import set_override
 
 from compaction_app import selectors
 from compaction_app.engine.outcome import FailureReason
@@ -24,6 +27,12 @@ from sessions_app.models.sessions import LEVEL_CHOICES
 
 LONGEST_SEARCH = 1_000  # characters; SQLite refuses patterns beyond 50,000 bytes
 LARGEST_POSITION = 2**31 - 1
+ID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+
+
+def _describe(one: django_filters.Filter, schema: dict[str, Any]) -> None:
+    """Tell the OpenAPI document what it can't read off the filter."""
+    set_override(one, "field", {**schema, "description": one.extra.get("help_text", "")})
 
 
 class _MomentField(IsoDateTimeField):
@@ -38,6 +47,24 @@ class _MomentField(IsoDateTimeField):
 class Moment(django_filters.IsoDateTimeFilter):
     field_class = _MomentField
 
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        formats = [{"type": "string", "format": name} for name in ("date-time", "date")]
+        _describe(self, {"anyOf": formats})
+
+
+class _IdField(forms.UUIDField):
+    """As ids are written everywhere; Python takes them in braces and without hyphens, too."""
+
+    def to_python(self, value: Any) -> UUID | None:  # type: ignore[override]
+        if value not in self.empty_values and not ID.fullmatch(str(value)):
+            raise ValidationError(self.error_messages["invalid"], code="invalid")
+        return super().to_python(value)
+
+
+class Id(django_filters.UUIDFilter):
+    field_class = _IdField
+
 
 class Position(django_filters.NumberFilter):
     field_class = forms.IntegerField
@@ -51,9 +78,28 @@ class Text(django_filters.CharFilter):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **{"strip": False, "max_length": LONGEST_SEARCH, **options})
+        shortest = {"minLength": 1} if options.get("required") else {}
+        _describe(self, {"type": "string", "maxLength": LONGEST_SEARCH, **shortest})
 
 
-class SessionFilter(FilterSet):
+class _NoEmptyValues(forms.Form):
+    """What is given is a value: an empty one is a mistake, but for texts."""
+
+    def clean(self) -> dict[str, Any]:
+        for name, field in self.fields.items():
+            if self.data.get(name) == "" and not isinstance(field, forms.CharField):
+                self.add_error(name, ValidationError("A value is needed, or no such parameter.", code="invalid"))
+        return super().clean() or self.cleaned_data
+
+
+class Filters(FilterSet):
+    """Query parameters of a list."""
+
+    def get_form_class(self) -> type[forms.Form]:
+        return type("StrictForm", (_NoEmptyValues, super().get_form_class()), {})
+
+
+class SessionFilter(Filters):
     model = Text(field_name="model", help_text="The model's exact name.")
     thread = django_filters.ChoiceFilter(choices=Session.Thread.choices)
     q = Text(method="search", help_text="Text in title, external_id, a message or a summary, in any case.")
@@ -78,7 +124,7 @@ class SessionFilter(FilterSet):
         return queryset.filter(is_open if value == "true" else ~is_open)
 
 
-class MessageFilter(FilterSet):
+class MessageFilter(Filters):
     after = Position(
         field_name="position",
         lookup_expr="gt",
@@ -111,21 +157,21 @@ class MessageFilter(FilterSet):
         return messages_holding(rows=queryset, text=value)
 
 
-class RunFilter(FilterSet):
+class RunFilter(Filters):
     status = django_filters.ChoiceFilter(choices=RunStatus.choices)
     reason = django_filters.ChoiceFilter(
         field_name="failure_reason", choices=[(reason.value, reason.value) for reason in FailureReason]
     )
     trigger = django_filters.ChoiceFilter(choices=CompactBoundary.Trigger.choices)
     source = django_filters.ChoiceFilter(choices=CompactionRun.Source.choices, help_text="Who asked.")
-    session = django_filters.UUIDFilter(field_name="session__uuid", help_text="A session's id.")
+    session = Id(field_name="session__uuid", help_text="A session's id.")
     created_after = Moment(field_name="queued_at", lookup_expr="gte", help_text="Asked for at this moment or later.")
     created_before = Moment(field_name="queued_at", lookup_expr="lt", help_text="Asked for before this moment.")
     finished_after = Moment(field_name="finished_at", lookup_expr="gte", help_text="Ended at this moment or later.")
     finished_before = Moment(field_name="finished_at", lookup_expr="lt", help_text="Ended before this moment.")
 
 
-class BoundaryFilter(FilterSet):
+class BoundaryFilter(Filters):
     kind = django_filters.ChoiceFilter(choices=KIND_CHOICES)
     trigger = django_filters.ChoiceFilter(choices=CompactBoundary.Trigger.choices)
     created_after = Moment(field_name="created_at", lookup_expr="gte", help_text="Written at this moment or later.")
@@ -136,7 +182,7 @@ class BoundaryFilter(FilterSet):
         fields: tuple[str, ...] = ()
 
 
-class DecisionFilter(FilterSet):
+class DecisionFilter(Filters):
     outcome = django_filters.ChoiceFilter(
         choices=OUTCOME_CHOICES, help_text="What was chosen: `requested`, `applied`, or why nothing was done."
     )
@@ -149,5 +195,5 @@ class DecisionFilter(FilterSet):
         fields: tuple[str, ...] = ()
 
 
-class ImportFilter(FilterSet):
+class ImportFilter(Filters):
     status = django_filters.ChoiceFilter(choices=ImportStatus.choices)

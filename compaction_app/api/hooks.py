@@ -12,6 +12,7 @@ from rest_framework.response import Response
 
 from compaction_app import actions, selectors
 from compaction_app.api.base import ApiView
+from compaction_app.api.exceptions import Conflict
 from compaction_app.api.fields import (
     NO_FIELDS,
     Described,
@@ -20,9 +21,9 @@ from compaction_app.api.fields import (
     PlainText,
     StrictSerializer,
     Switch,
-    WholeFigure,
     WholeNumber,
 )
+from compaction_app.api.schema import error
 from compaction_app.models import Hook, HookDelivery, HookEvent
 
 EXAMPLE = OpenApiExample(
@@ -95,7 +96,7 @@ class HookBody(Described, serializers.ModelSerializer[Hook]):
 
     id = serializers.UUIDField(source="uuid", read_only=True)
     event = serializers.ChoiceField(choices=HookEvent.values, read_only=True)
-    timeout = WholeFigure(read_only=True)
+    timeout = serializers.IntegerField(read_only=True, allow_null=True)
 
     class Meta:
         model = Hook
@@ -177,6 +178,9 @@ def _as_fields(bad: actions.BadHook) -> serializers.ValidationError:
     )
 
 
+FULL = error("`too_many_hooks`: delete one first.", code="too_many_hooks", detail="A team has at most 20 hooks.")
+
+
 class HooksView(ApiView):
     queryset: Any = Hook.objects.none()  # tells the OpenAPI document the model
 
@@ -188,7 +192,10 @@ class HooksView(ApiView):
         summary="Make a hook",
         description="The answer holds the secret that signs its requests, this once.",
         request=NewHook,
-        responses={201: OpenApiResponse(HookWithSecret, description="The new hook, with its secret.")},
+        responses={
+            201: OpenApiResponse(HookWithSecret, description="The new hook, with its secret."),
+            409: FULL,
+        },
         examples=[EXAMPLE],
     )
     def post(self, request: Request) -> Response:
@@ -196,6 +203,8 @@ class HooksView(ApiView):
         try:
             hook = actions.create_hook(team=self.team, event=values["event"], values=values)
         except actions.BadHook as bad:
+            if (full := bad.problems.get("")) is not None:
+                raise Conflict(full, code="too_many_hooks") from None
             raise _as_fields(bad) from None
         return Response(HookWithSecret(hook).data, status=status.HTTP_201_CREATED)
 

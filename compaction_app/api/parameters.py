@@ -17,7 +17,7 @@ from rest_framework.request import Request
 MOST_TOLD = 20  # of the parameters that are refused at once
 
 
-def refuse_unknown(*, view: type[Any], request: Request) -> None:
+def refuse_unknown(*, view: Any, request: Request) -> None:
     """Raises ValidationError with `unknown_parameter` for each name that the view's operation does not know."""
     given = set(request.query_params)
     known = known_parameters(view, "get" if request.method == "HEAD" else str(request.method).lower())
@@ -29,12 +29,12 @@ def refuse_unknown(*, view: type[Any], request: Request) -> None:
 
 
 @functools.cache
-def known_parameters(view: type[Any], method: str) -> frozenset[str] | None:
+def known_parameters(view: Any, method: str) -> frozenset[str] | None:
     """What the operation is described with, and, where it lists, its filters and those of pages; None where the view
     has no such method."""
-    handler = getattr(view, method, None)
-    if handler is None:
+    if method not in view.http_method_names or not hasattr(view, method):
         return None
+    handler = getattr(view, method)
     described = handler.kwargs["schema"]()  # left there by extend_schema, without which no operation is
     described.view = view(request=None, kwargs={})
     known = {

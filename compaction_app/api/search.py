@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import django_filters
-from django_filters.rest_framework import FilterSet
 from drf_spectacular.utils import extend_schema, extend_schema_field
 from rest_framework import serializers
 from rest_framework.request import Request
@@ -13,7 +12,7 @@ from rest_framework.response import Response
 
 from compaction_app.api.base import ApiView
 from compaction_app.api.fields import Described
-from compaction_app.api.filters import Text
+from compaction_app.api.filters import Filters, Id, Text
 from compaction_app.selectors.search import hits, snippet_of
 from sessions_app.models import SearchText
 from sessions_app.models.messages import ROLE_CHOICES
@@ -24,14 +23,14 @@ MESSAGE, SUMMARY = "message", "summary"
 HIT_KINDS = [(MESSAGE, MESSAGE), (SUMMARY, SUMMARY)]
 
 
-class SearchFilter(FilterSet):
+class SearchFilter(Filters):
     q = Text(
         method="holding",
         required=True,
         help_text="What to look for, in any language and any case, 1 to 1,000 characters; nothing in it has a meaning "
         "of its own.",
     )
-    session = django_filters.UUIDFilter(field_name="session__uuid", help_text="A session's id: only what is in it.")
+    session = Id(field_name="session__uuid", help_text="A session's id: only what is in it.")
     kind = django_filters.ChoiceFilter(choices=HIT_KINDS, method="of_kind", help_text="Messages alone, or summaries.")
 
     class Meta:

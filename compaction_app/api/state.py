@@ -15,7 +15,7 @@ from rest_framework.response import Response
 from compaction_app import actions, selectors
 from compaction_app.api.base import ApiView
 from compaction_app.api.exceptions import BodyTooLarge
-from compaction_app.api.fields import Json, StrictSerializer, Switch
+from compaction_app.api.fields import Json, StrictSerializer, Switch, Untouched
 from compaction_app.api.schema import error
 from compaction_app.models import ClientState
 
@@ -56,7 +56,7 @@ STATE_TOO_LARGE = error(
 )
 
 
-class ExactText(Json):
+class ExactText(Untouched):
     """A JSON string to the letter: it is kept in a column that takes NUL and lone surrogates."""
 
     default_error_messages = {

@@ -84,7 +84,7 @@ class TestMaking:
         for _ in range(MOST_HOOKS):
             make(api)
         answer = api.send("hooks/", {"event": "pre_compact", "url": URL})
-        assert (answer.status_code, errors(answer)) == (400, [("invalid", None)])
+        assert (answer.status_code, errors(answer)) == (409, [("too_many_hooks", None)])
 
 
 class TestChanging:

@@ -59,6 +59,19 @@ def made(output: str) -> int:
     return int(found[-1].replace(",", "")) if found else 0
 
 
+def tracebacks(log: list[str]) -> list[str]:
+    """What went wrong within the server, each kind (the same error at the same place) once."""
+    found: dict[str, str] = {}
+    block: list[str] = []
+    for line in [*log, "0 end"]:
+        if line[:1].isdigit():
+            if " ERROR " in "".join(block[:1]):
+                found.setdefault("".join(block[-3:] if len(block) > 1 else block[0][24:]), "\n".join(block))
+            block = []
+        block.append(line)
+    return list(found.values())
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz")
     parser.add_argument("--calls", type=int, default=20_000, help="how many calls at least")
@@ -90,10 +103,10 @@ def main() -> int:
                 print(line, end="", flush=True)
                 lines.append(line)
             code = run.wait()
-            errors = [line for line in served.lines if "Traceback" in line or " ERROR " in line]
+            errors = tracebacks(served.lines)
     calls = made("".join(lines))
-    print(f"{calls:,} calls; exit code {code}; {len(errors)} errors in the server's log")
-    print("\n".join(errors[:20]))
+    print(f"{calls:,} calls; exit code {code}; {len(errors)} kinds of errors in the server's log")
+    print("\n\n".join(errors))
     return code or int(calls < options.calls) or int(bool(errors))
 
 

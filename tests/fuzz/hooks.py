@@ -34,6 +34,9 @@ OF_MEANING = {
     "reactive_compact_disabled",
     "signed_block",
     "unknown_uuid",
+    # Text that no column of PostgreSQL takes.
+    "null_characters_not_allowed",
+    "surrogate_characters_not_allowed",
     "duplicate",
 }
 # The same, told by the general code: fields that a hook of another event has not, a command that is mistyped, fields
