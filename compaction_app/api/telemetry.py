@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import django_filters
 from django.utils import timezone
-from django_filters.rest_framework import FilterSet
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
@@ -14,7 +12,7 @@ from rest_framework.response import Response
 
 from compaction_app.api.base import ApiView
 from compaction_app.api.fields import Described, JsonObject
-from compaction_app.api.filters import Moment, Text
+from compaction_app.api.filters import Filters, Id, Moment, Text
 from compaction_app.api.runs import COST, REASONS, UNCACHED
 from compaction_app.models import TelemetryEvent
 from compaction_app.selectors.telemetry import events_of, telemetry_summary
@@ -26,10 +24,10 @@ MOST_DAYS, DEFAULT_DAYS = 365, 30
 SHARE = "How much of the prompts was read from the provider's cache, 0 to 1; null without a call."
 
 
-class EventFilter(FilterSet):
+class EventFilter(Filters):
     name = Text(field_name="name", help_text="The event's exact name.")
-    session = django_filters.UUIDFilter(field_name="session__uuid", help_text="A session's id.")
-    run = django_filters.UUIDFilter(field_name="run__uuid", help_text="A run's id.")
+    session = Id(field_name="session__uuid", help_text="A session's id.")
+    run = Id(field_name="run__uuid", help_text="A run's id.")
     after = Moment(field_name="at", lookup_expr="gte", help_text="At this moment or later.")
     before = Moment(field_name="at", lookup_expr="lt", help_text="Before this moment.")
 
@@ -171,7 +169,7 @@ class SummaryView(ApiView):
         responses=SummaryBody,
     )
     def get(self, request: Request) -> Response:
-        asked = Days(data=request.query_params)
+        asked = Days(data=request.query_params.dict())  # of a form, "" would mean nothing given
         asked.is_valid(raise_exception=True)
         found = telemetry_summary(team=self.team, days=asked.validated_data["days"], now=timezone.now())
         return Response(SummaryBody(found).data)
