@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 CORES ?= --numprocesses=auto --dist=worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help run serve test suite check fix bench lock clean
+.PHONY: help run serve test suite check fix bench fuzz openapi lock clean
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -40,6 +40,12 @@ fix: $(VENV)/.ready-dev ## repair what can be repaired by itself
 
 bench: $(VENV)/.ready-bench ## benchmarks: one JSON object a line; ARGS="flat_cost" chooses
 	@$(BIN)/python -m tests.benchmarks $(ARGS)
+
+fuzz: $(VENV)/.ready-dev ## 20,000 calls made from the OpenAPI document, every check on; ARGS="--calls 2000" for fewer
+	@$(BIN)/python -m tests.fuzz $(ARGS)
+
+openapi: $(VENV)/.ready ## write docs/openapi.yaml anew, after a change of the API
+	@$(BIN)/python manage.py spectacular --validate --fail-on-warn --file docs/openapi.yaml
 
 lock: $(VENV)/.ready-dev ## pin requirements*.in into requirements*.txt
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tools/lock_requirements.py

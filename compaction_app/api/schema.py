@@ -105,7 +105,27 @@ REPLAYED = {
 }
 
 
+# What is done, and makes nothing that has the same name.
+VERBS = (
+    "accept",
+    "cancel",
+    "compact",
+    "prepare",
+    "reject",
+    "reset_breaker",
+    "restore",
+    "retry",
+    "revert",
+    "rotate_secret",
+)
+
+
 class ApiSchema(AutoSchema):
+    def get_operation_id(self) -> str:
+        found: str = super().get_operation_id()
+        name = found.removesuffix("_create")
+        return name if name.endswith(VERBS) else found
+
     def _get_response_bodies(self, direction: Any = "response") -> Any:
         bodies = super()._get_response_bodies(direction=direction)
         for status, answer in self._errors().items():
