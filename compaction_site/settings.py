@@ -162,13 +162,13 @@ SPECTACULAR_SETTINGS = {
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
         "compaction_app.api.limits.tell_limits",
+        "compaction_app.api.limits.tell_list_bounds",
     ],
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "COMPONENT_SPLIT_REQUEST": True,
     "ENUM_NAME_OVERRIDES": {
         "MessageRole": "sessions_app.models.messages.ROLE_CHOICES",
-        "ContextRole": ["user", "assistant"],
         "BoundaryKind": "sessions_app.models.boundaries.KIND_CHOICES",
         "RunStatus": "compaction_app.models.runs.RunStatus",
         "FailureReason": "compaction_app.api.runs.REASONS",

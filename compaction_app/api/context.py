@@ -14,13 +14,15 @@ from rest_framework.response import Response
 from compaction_app import selectors
 from compaction_app.api.base import ApiView
 from compaction_app.api.fields import Blocks, Json
+from sessions_app.models.messages import ROLE_CHOICES
 from sessions_app.selectors import UnknownBoundary
 
 
 class ContextMessage(serializers.Serializer[Any]):
     role = serializers.ChoiceField(
-        choices=["user", "assistant"],
-        help_text="They alternate; the first is the user's, or the assistant's with a `compaction` block.",
+        choices=ROLE_CHOICES,
+        help_text="The first is the user's, or the assistant's with a `compaction` block. `system` stands for a text "
+        "that its client had sent so in mid-conversation.",
     )
     content = Blocks(help_text="Content blocks.")
 

@@ -69,6 +69,10 @@ class Id(django_filters.UUIDFilter):
 class Position(django_filters.NumberFilter):
     field_class = forms.IntegerField
 
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **{"min_value": 0, "max_value": LARGEST_POSITION, **options})
+        _describe(self, {"type": "integer", "minimum": 0, "maximum": LARGEST_POSITION})
+
     def get_max_validator(self) -> None:  # of decimals; the field's own bounds hold instead
         return None
 
@@ -87,7 +91,8 @@ class _NoEmptyValues(forms.Form):
 
     def clean(self) -> dict[str, Any]:
         for name, field in self.fields.items():
-            if self.data.get(name) == "" and not isinstance(field, forms.CharField):
+            is_text = isinstance(field, forms.CharField) and not isinstance(field, forms.UUIDField)
+            if self.data.get(name) == "" and not is_text:
                 self.add_error(name, ValidationError("A value is needed, or no such parameter.", code="invalid"))
         return super().clean() or self.cleaned_data
 
@@ -128,15 +133,11 @@ class MessageFilter(Filters):
     after = Position(
         field_name="position",
         lookup_expr="gt",
-        min_value=0,
-        max_value=LARGEST_POSITION,
         help_text="Only messages behind this position.",
     )
     before = Position(
         field_name="position",
         lookup_expr="lt",
-        min_value=0,
-        max_value=LARGEST_POSITION,
         help_text="Only messages in front of this position.",
     )
     role = django_filters.ChoiceFilter(choices=ROLE_CHOICES)

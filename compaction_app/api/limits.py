@@ -50,6 +50,15 @@ def limits() -> dict[str, int]:
     }
 
 
+def tell_list_bounds(result: dict[str, Any], generator: Any, request: Any, public: bool) -> dict[str, Any]:
+    """A hook of the generator: that an append takes messages, and how many; the view knows it, the serializer not."""
+    for form in result["components"]["schemas"]["NewMessagesRequest"]["oneOf"]:
+        if form.get("type") == "array":
+            form |= {"minItems": 1, "maxItems": MOST_AT_ONCE}
+    result["paths"]["/api/v1/sessions/{session_id}/messages/"]["post"]["requestBody"]["required"] = True
+    return result
+
+
 def tell_limits(result: dict[str, Any], generator: Any, request: Any, public: bool) -> dict[str, Any]:
     """A hook of the generator: the document with its limits."""
     found = limits()

@@ -11,7 +11,7 @@ from compaction_app.api.parameters import known_parameters
 from sessions_app.models import Session
 from tests.api.routes import CALLS, IDS, Route
 from tests.api.test_openapi import document, operation
-from tests.cast import Api, errors
+from tests.cast import Api, Cast, errors
 from tests.factories import append, turns
 
 __all__ = ["document"]
@@ -63,3 +63,31 @@ class TestRefusal:
         answer = api.read("sessions/", **{f"{number}{'x' * 5_000}": "1" for number in range(50)})
         assert len(errors(answer)) == 20
         assert len(answer.content) < 20_000
+
+
+@pytest.mark.django_db
+class TestValues:
+    @pytest.mark.parametrize(
+        ("path", "name"),
+        [
+            ("runs/", "session"),
+            ("runs/", "status"),
+            ("runs/", "created_after"),
+            ("sessions/", "level"),
+            ("telemetry/events/", "run"),
+            ("imports/", "status"),
+        ],
+    )
+    def test_an_empty_one_is_none(self, cast: Cast, path: str, name: str) -> None:
+        answer = cast.alice.read(path, **{name: ""})
+        assert (answer.status_code, errors(answer)) == (400, [("invalid", name)])
+
+    def test_an_empty_text_is_a_text(self, cast: Cast) -> None:
+        assert cast.alice.read("sessions/", q="").status_code == 200
+
+    @pytest.mark.parametrize("form", ["{%s}", "urn:uuid:%s", "%s "])
+    def test_ids_are_written_as_everywhere(self, cast: Cast, form: str) -> None:
+        there = "0e0c7f3a-98a0-4f0c-9a7e-1f7a2c3d4e5f"
+        assert cast.alice.read("runs/", session=there).status_code == 200
+        answer = cast.alice.read("runs/", session=form % there)
+        assert (answer.status_code, errors(answer)) == (400, [("invalid", "session")])

@@ -72,12 +72,12 @@ def tracebacks(log: list[str]) -> list[str]:
     return list(found.values())
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz")
     parser.add_argument("--calls", type=int, default=20_000, help="how many calls at least")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--phases", default="examples,coverage,fuzzing,stateful")
-    options, more = parser.parse_known_args()
+    options, more = parser.parse_known_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
         data_dir = Path(folder)
         known = seeded(data_dir)

@@ -64,4 +64,6 @@ def filter_failure(context: Any, failure: Any, case: Any, response: Any) -> bool
 
 
 def _is_of_meaning(item: dict[str, Any]) -> bool:
+    if (item["code"], item["attr"]) == ("empty", "file"):  # of bytes the document can't say how many they are
+        return True
     return item["code"] in OF_MEANING or (item["code"] == "invalid" and item["attr"] in INVALID_BY_MEANING)

@@ -1,0 +1,11 @@
+"""A slice of `make fuzz`: some generated calls for each operation, every check on, against the served product."""
+
+from __future__ import annotations
+
+from tests.fuzz.__main__ import main
+
+CALLS = 400
+
+
+def test_generated_calls_are_answered_as_the_document_says() -> None:
+    assert main(["--calls", str(CALLS), "--phases", "examples,fuzzing"]) == 0
