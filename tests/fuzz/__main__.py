@@ -96,7 +96,8 @@ def main(arguments: list[str] | None = None) -> int:
                 *("--generation-database", "none", *more),
             ]
             env = environment(data_dir, SCHEMATHESIS_HOOKS="tests.fuzz.hooks")
-            run = subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True)
+            # Its own notes of the run stay in the folder that goes.
+            run = subprocess.Popen(command, cwd=data_dir, env=env, stdout=subprocess.PIPE, text=True)
             assert run.stdout is not None
             lines = []
             for line in run.stdout:
