@@ -113,6 +113,7 @@ class TestRefused:
             (b'{"a":' * 10_000, NAME, "no line of it is a JSON object"),
             (b'{"type": "user", "n": NaN}', NAME, ""),
         ],
+        ids="blank junk binary zip cut trailing broken packed-zip deep nan".split(),  # noqa: SIM905
     )
     def test_what_can_not_be_imported_leaves_nothing(
         self, cast: Cast, uploads: Any, data: bytes, name: str, why: str
