@@ -14,6 +14,7 @@ from compaction_app.api.figures import all_figures
 from sessions_app import policy
 from sessions_app.figures import PolicyError
 
+LONGEST_TOLD = 100  # characters of a name that is none of ours
 LARGEST_COUNT = 100_000_000  # tokens; the columns that add counts up hold 2,147,483,647
 
 
@@ -39,7 +40,9 @@ class StrictSerializer(serializers.Serializer[Any]):
     def to_internal_value(self, data: Any) -> Any:
         problems: dict[str, Any] = {}
         if isinstance(data, Mapping):
-            problems = {str(name): [self._refusal(str(name))] for name in data if name not in self.fields}
+            problems = {
+                str(name)[:LONGEST_TOLD]: [self._refusal(str(name))] for name in data if name not in self.fields
+            }
         try:
             value = super().to_internal_value(data)
         except ValidationError as error:
