@@ -210,6 +210,11 @@ UNFOLD: dict[str, Any] = {
                         "icon": "horizontal_rule",
                         "link": reverse_lazy("admin:sessions_app_compactboundary_changelist"),
                     },
+                    {
+                        "title": "Imports",
+                        "icon": "upload_file",
+                        "link": reverse_lazy("admin:compaction_app_transcriptimport_changelist"),
+                    },
                 ],
             },
             {
@@ -246,6 +251,11 @@ UNFOLD: dict[str, Any] = {
                 "title": "Access",
                 "items": [
                     {"title": "Teams", "icon": "groups", "link": reverse_lazy("admin:sessions_app_team_changelist")},
+                    {
+                        "title": "Erasures",
+                        "icon": "delete_forever",
+                        "link": reverse_lazy("admin:sessions_app_erasure_changelist"),
+                    },
                     {"title": "API keys", "icon": "key", "link": reverse_lazy("admin:sessions_app_apikey_changelist")},
                     {
                         "title": "Users",

@@ -1,5 +1,16 @@
 """The admin site: a module per page. Reads through selectors and models, writes through actions."""
 
-from compaction_app.admin import api_keys, boundaries, decisions, hooks, runs, sessions, teams, telemetry, users
+from compaction_app.admin import (
+    api_keys,
+    boundaries,
+    decisions,
+    hooks,
+    imports,
+    runs,
+    sessions,
+    teams,
+    telemetry,
+    users,
+)
 
-__all__ = ["api_keys", "boundaries", "decisions", "hooks", "runs", "sessions", "teams", "telemetry", "users"]
+__all__ = ["api_keys", "boundaries", "decisions", "hooks", "imports", "runs", "sessions", "teams", "telemetry", "users"]

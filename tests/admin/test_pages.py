@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import uuid4
 
 import pytest
+from django.utils import timezone
 from django.utils.html import escape
 
 from compaction_app.admin.clearing import MOST_ROWS
-from compaction_app.models import TelemetryEvent
-from sessions_app.models import ApiKey, CompactBoundary
+from compaction_app.models import TelemetryEvent, TranscriptImport
+from sessions_app.models import ApiKey, CompactBoundary, Erasure
 from sessions_app.services.teams import create_api_key
 from tests.admin.conftest import World, clear_results, history
 from tests.factories import append, make_session, turns
@@ -21,6 +23,8 @@ LISTS = [
     "/admin/compaction_app/compactionrun/",
     "/admin/compaction_app/telemetryevent/",
     "/admin/compaction_app/decision/",
+    "/admin/compaction_app/transcriptimport/",
+    "/admin/sessions_app/erasure/",
     "/admin/sessions_app/team/",
     "/admin/sessions_app/apikey/",
 ]
@@ -67,8 +71,22 @@ class TestPages:
     @pytest.mark.parametrize("path", LISTS)
     def test_lists_show_only_the_own_team(self, world: World, path: str) -> None:
         create_api_key(team=world.team, name="reds own key")
+        now = timezone.now()
+        TranscriptImport.objects.create(
+            team=world.team,
+            name="reds<blink>.jsonl",
+            format="auto",
+            size_bytes=1,
+            status="failed",
+            detail="x",
+            queued_at=now,
+        )
+        Erasure.objects.create(
+            team=world.team, session_uuid=uuid4(), erased_by="reds owner", messages=1, boundaries=0, at=now
+        )
+        assert "<blink>" not in world.page("root", path)
         shown = world.page("charlie", path)
-        for secret in ("Fix the parser", "reds own key", "Red"):
+        for secret in ("Fix the parser", "reds own key", "Red", "reds"):
             assert secret not in shown
         world.page("vic", path)
 
