@@ -27,10 +27,6 @@ class TestShow:
         answer = api.read(f"sessions/{name}/")
         assert (answer.status_code, errors(answer)) == (404, [("not_found", None)])
 
-    def test_deleting_is_not_in_this_version(self, api: Api, session: Session) -> None:
-        answer = api.call("DELETE", f"sessions/{session.uuid}/")
-        assert (answer.status_code, errors(answer)) == (405, [("method_not_allowed", None)])
-
     def test_queries(self, api: Api, cast: Cast) -> None:
         session = make_session(cast.alices_team, parent=make_session(cast.alices_team))
         assert len(queries_of(lambda: api.read(f"sessions/{session.uuid}/"))) == 2
