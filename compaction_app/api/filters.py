@@ -155,7 +155,8 @@ class MessageFilter(Filters):
         return queryset.filter(Q(position__in=uses) | Q(position__in=results))
 
     def search(self, queryset: QuerySet[Message], name: str, value: str) -> QuerySet[Message]:
-        return messages_holding(rows=queryset, text=value)
+        session = self.request.parser_context["view"].shown_session
+        return messages_holding(rows=queryset, session=session, text=value)
 
 
 class RunFilter(Filters):

@@ -6,7 +6,7 @@ import re
 
 from django.db.models import Q, QuerySet
 
-from sessions_app.models import Message, SearchText, Team
+from sessions_app.models import Message, SearchText, Session, Team
 from sessions_app.models.fields import storable_text
 from sessions_app.models.search import SearchTextQuerySet
 from sessions_app.transcript.search_text import fold_query, search_text, snippet
@@ -48,6 +48,13 @@ def sessions_holding(*, team: Team, text: str) -> Q:
     return Q(title__iregex=words) | Q(external_id__iregex=words) | Q(pk__in=found.values("session"))
 
 
-def messages_holding(*, rows: QuerySet[Message], text: str) -> QuerySet[Message]:
-    """Those of a session's messages that hold the text, whatever its case."""
-    return rows.filter(search_text__text__contains=fold_query(text=text))
+def messages_holding(*, rows: QuerySet[Message], session: Session, text: str) -> QuerySet[Message]:
+    """Those of the session's messages that hold the text, whatever its case.
+
+    Team and session are said of the texts too: a database that begins with these looks through no others then.
+    """
+    return rows.filter(
+        search_text__team_id=session.team_id,
+        search_text__session=session,
+        search_text__text__contains=fold_query(text=text),
+    )

@@ -116,6 +116,18 @@ class TestSearch:
         assert f'"team_id" = {cast.alices_team.pk}' in sql
 
 
+class TestMessages:
+    def test_a_search_stays_in_the_session(self, api: Api, cast: Cast, session: Session) -> None:
+        """The texts are told apart before they are looked through, whatever the database begins with."""
+        append(session, user("needle"))
+        append(make_session(cast.alices_team), user("needle"))
+        path = f"sessions/{session.uuid}/messages/"
+        assert len(found(api.read(path, q="NEEDLE"))) == 1
+        [sql] = [one for one in queries_of(lambda: api.read(path, q="needle")) if "LIKE" in one]
+        assert f'"sessions_app_searchtext"."session_id" = {session.pk}' in sql
+        assert f'"sessions_app_searchtext"."team_id" = {session.team_id}' in sql
+
+
 class TestSessions:
     def listed(self, api: Api, q: str) -> set[str]:
         return {row["external_id"] for row in found(api.read("sessions/", q=q))}
