@@ -123,8 +123,9 @@ def _clean_block(block: Mapping[str, Any], item: ViewItem) -> Block | None:
     if kind == "text":
         return _text(block, item.role)
     if kind in THINKING:
-        verifiable = bool(block.get("signature") if kind == "thinking" else block.get("data"))
-        return dict(block) if verifiable and not item.stale_thinking and item.role == Role.ASSISTANT else None
+        return (
+            dict(block) if _is_verifiable(block) and not item.stale_thinking and item.role == Role.ASSISTANT else None
+        )
     if kind == "tool_result" and item.role == Role.USER:
         return _result(block, item)
     if kind == "tool_use" and item.role == Role.ASSISTANT:
@@ -137,15 +138,28 @@ def _clean_block(block: Mapping[str, Any], item: ViewItem) -> Block | None:
     return {"type": "text", "text": described(block=block)}
 
 
+def _is_verifiable(block: Mapping[str, Any]) -> bool:
+    names = ("thinking", "signature") if block["type"] == "thinking" else ("data",)
+    return all(isinstance(block.get(name), str) for name in names) and bool(block[names[-1]])
+
+
 def _known(block: Mapping[str, Any], role: Role) -> bool:
     kind = block.get("type")
     if kind in ("image", "document") and not isinstance(block.get("source"), Mapping):
+        return False
+    if kind in SERVER_CALLS and not _is_whole_call(block):
         return False
     if role == Role.USER:
         return kind in USER_BLOCKS
     if role == Role.ASSISTANT:
         return kind in ASSISTANT_BLOCKS or (isinstance(kind, str) and kind.endswith("_tool_result"))
     return False
+
+
+def _is_whole_call(block: Mapping[str, Any]) -> bool:
+    """Whether a call of a server's tool can go as it is: it can't be mended, because its result is the server's."""
+    name = block.get("name")
+    return isinstance(name, str) and bool(TOOL_NAME.match(name)) and isinstance(block.get("input"), Mapping)
 
 
 def described(*, block: Mapping[str, Any]) -> str:
@@ -226,7 +240,8 @@ def _part(part: object) -> Block | None:
     if kind == "text":
         return _text(part, Role.USER)
     sourced = kind not in ("image", "document") or isinstance(part.get("source"), Mapping)
-    return _plain(part) if kind in RESULT_PARTS and sourced else {"type": "text", "text": described(block=part)}
+    known = isinstance(kind, str) and kind in RESULT_PARTS
+    return _plain(part) if known and sourced else {"type": "text", "text": described(block=part)}
 
 
 def _merge(turns: Sequence[Turn]) -> list[Turn]:

@@ -182,6 +182,27 @@ class TestBuildRequest:
         built = request_of(Talk().u("go").a(use("A")).u(res("A", ["plain", 5, None, "", [1]])))
         assert [part["text"] for part in built.messages[2]["content"][0]["content"]] == ["plain", "5", "null", "[1]"]
 
+    @pytest.mark.parametrize("kind", [[], {}, ["text"], None, 7])
+    def test_a_part_whose_type_is_no_word_is_told(self, kind: Any) -> None:
+        """One such part would keep the whole session from ever being sent or exported."""
+        built = request_of(Talk().u("go").a(use("A")).u(res("A", [{"type": kind, "text": "here I am"}, text("ok")])))
+        assert "here I am" in text_of_all(built)
+
+    @pytest.mark.parametrize("bad", [{"name": 7}, {"name": ""}, {"input": None}, {"input": "x"}])
+    def test_a_damaged_call_of_a_servers_tool_is_told_with_its_result(self, bad: dict[str, Any]) -> None:
+        call = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "tea"}}
+        found = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": [{"title": "Of tea"}]}
+        whole = request_of(Talk().u("go").a(call, found, text("ok")))
+        assert whole.messages[1]["content"] == [call, found, text("ok")]
+        told = text_of_all(request_of(Talk().u("go").a(call | bad, found, text("ok"))))
+        assert "srvtoolu_1" in told
+        assert "Of tea" in told
+
+    @pytest.mark.parametrize("bad", [{"signature": True}, {"signature": ["s"]}, {"thinking": None}])
+    def test_damaged_thinking_is_gone(self, bad: dict[str, Any]) -> None:
+        built = request_of(Talk().u("go").a({**thinking(), **bad}, text("yes")))
+        assert built.messages[1]["content"] == [text("yes")]
+
     @pytest.mark.parametrize(
         ("given", "sent"),
         [({}, {}), ({"input": None}, {}), ({"input": "x"}, {"value": "x"}), ({"input": 0}, {"value": 0})],
