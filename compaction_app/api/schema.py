@@ -86,6 +86,11 @@ THROTTLED = error(
     code="throttled",
     detail="Request was throttled. Expected available in 7 seconds.",
 )
+BUSY = error(
+    "The database does not answer in time; nothing was stored, and the call may be sent again after `Retry-After`.",
+    code="busy",
+    detail="The database is busy. Nothing was stored; try again.",
+)
 REPEATED = error(
     "",
     code="idempotency_conflict",
@@ -130,7 +135,8 @@ class ApiSchema(AutoSchema):
         bodies = super()._get_response_bodies(direction=direction)
         for status, answer in self._errors().items():
             bodies.setdefault(status, self._get_response_for_code(answer, status, direction=direction))
-        bodies["429"]["headers"] = RETRY_AFTER
+        for status in ("429", "503"):
+            bodies[status]["headers"] = RETRY_AFTER
         if self._may_be_repeated():
             self._tell_of_keys(bodies)
         return dict(sorted(bodies.items()))
@@ -147,7 +153,7 @@ class ApiSchema(AutoSchema):
                 bodies[status]["headers"] = REPLAYED
 
     def _errors(self) -> dict[str, OpenApiResponse]:
-        found = {"400": BAD_PARAMETER, "401": UNAUTHORIZED, "403": FORBIDDEN, "429": THROTTLED}
+        found = {"400": BAD_PARAMETER, "401": UNAUTHORIZED, "403": FORBIDDEN, "429": THROTTLED, "503": BUSY}
         parameters = self._get_parameters()
         writes = self.method in ("POST", "PUT", "PATCH")
         if writes:

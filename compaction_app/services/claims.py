@@ -74,7 +74,9 @@ def ended(*, run: CompactionRun, now: datetime, how: str) -> list[Any]:
 
 def give_back(*, held: Claim) -> None:
     """Put a run that is being worked on back into the queue (an orderly stop of the worker)."""
-    run, now = CompactionRun.objects.get(pk=held.run_id), timezone.now()
+    run, now = CompactionRun.objects.filter(pk=held.run_id).first(), timezone.now()
+    if run is None:
+        return  # it was erased
     CompactionRun.objects.filter(pk=held.run_id, status=RunStatus.RUNNING, claim_token=held.token).update(
         **back_in_the_queue(run=run, now=now, how="given back")
     )

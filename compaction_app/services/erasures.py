@@ -47,6 +47,7 @@ def erase_session(*, session: Session, by: str, now: datetime) -> Erasure:
     """
     with transaction.atomic():
         locked = lock_session(session_id=session.pk)
+        _keep_others_out(locked)
         erasure = Erasure.objects.create(
             team=locked.team,
             session_uuid=locked.uuid,
@@ -62,6 +63,15 @@ def erase_session(*, session: Session, by: str, now: datetime) -> Erasure:
             _delete(rows)
         _delete(Session.objects.filter(pk=locked.pk))
     return erasure
+
+
+def _keep_others_out(session: Session) -> None:
+    """From here on nobody can write what refers to the session or to its runs: who has begun to waits, and is refused.
+
+    The session's lock leaves that open. Runs first: who holds one may be about to write what refers to the session too.
+    """
+    list(CompactionRun.objects.select_for_update().filter(session=session).order_by("pk").values_list("pk"))
+    list(Session.objects.select_for_update().filter(pk=session.pk).values_list("pk"))
 
 
 def _all_of(session: Session) -> list[QuerySet[Any]]:

@@ -123,9 +123,8 @@ def _clean_block(block: Mapping[str, Any], item: ViewItem) -> Block | None:
     if kind == "text":
         return _text(block, item.role)
     if kind in THINKING:
-        return (
-            dict(block) if _is_verifiable(block) and not item.stale_thinking and item.role == Role.ASSISTANT else None
-        )
+        shown = item.role == Role.ASSISTANT and not item.stale_thinking and _is_verifiable(block)
+        return dict(block) if shown else None
     if kind == "tool_result" and item.role == Role.USER:
         return _result(block, item)
     if kind == "tool_use" and item.role == Role.ASSISTANT:
@@ -159,7 +158,7 @@ def _known(block: Mapping[str, Any], role: Role) -> bool:
 def _is_whole_call(block: Mapping[str, Any]) -> bool:
     """Whether a call of a server's tool can go as it is: it can't be mended, because its result is the server's."""
     name = block.get("name")
-    return isinstance(name, str) and bool(TOOL_NAME.match(name)) and isinstance(block.get("input"), Mapping)
+    return isinstance(name, str) and bool(name) and isinstance(block.get("input"), Mapping)
 
 
 def described(*, block: Mapping[str, Any]) -> str:

@@ -134,8 +134,9 @@ class TestDocument:
         described = operation(document, route, method)
         assert described["summary"]
         assert described["security"] == [{"apiKey": []}, {"browser": []}, {"browser": [], "team": []}]
-        expected = {"400", "401", "403", "429"} | ({"404"} if route.parameters else set())
-        assert set(described["responses"]["429"]["headers"]) == {"Retry-After"}
+        expected = {"400", "401", "403", "429", "503"} | ({"404"} if route.parameters else set())
+        for status in ("429", "503"):
+            assert set(described["responses"][status]["headers"]) == {"Retry-After"}
         if method in WITH_BODY:
             expected |= {"413", "415"}
             [taken] = described["requestBody"]["content"].values()

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from django.apps import apps
 from django.core.files.uploadedfile import SimpleUploadedFile
-from django.db import connection, models
+from django.db import IntegrityError, connection, models
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from compaction_app import actions
-from compaction_app.models import CompactionRun, Decision, HookDelivery, IdempotentCall, TelemetryEvent
-from compaction_app.services import runs
+from compaction_app.models import (
+    ClientState,
+    CompactionRun,
+    Decision,
+    HookDelivery,
+    IdempotentCall,
+    ModelCall,
+    TelemetryEvent,
+)
+from compaction_app.services import client_state, erasures, runs
 from compaction_app.services.erasures import erase_session
 from sessions_app.models import Erasure, PathAbsence, Session, TranscriptEntry
 from tests.cast import BASE, Cast, errors
@@ -146,6 +155,14 @@ class TestNothingIsLeft:
         assert counts[0] == counts[1]
 
 
+def write_state(run: CompactionRun) -> None:
+    client_state.put_state(session=run.session, state={"plan": SECRET}, now=NOW)
+
+
+def write_call(run: CompactionRun) -> None:
+    make_call(run, said=SECRET, outcome="no_summary")
+
+
 @pytest.mark.django_db(transaction=True)  # what refers to nothing is refused at the end of a transaction
 class TestMeanwhile:
     @pytest.mark.parametrize("stage", ["reading", "summarizing", "storing"])
@@ -163,6 +180,54 @@ class TestMeanwhile:
         assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
         assert not CompactionRun.objects.exists()
         assert all_rows()["Message"] == []
+
+    @pytest.mark.parametrize(("model", "write"), [(ClientState, write_state), (ModelCall, write_call)])
+    def test_nobody_writes_behind_it(
+        self, cast: Cast, monkeypatch: Any, model: type[models.Model], write: Callable[[CompactionRun], Any]
+    ) -> None:
+        """On SQLite transactions that write exclude each other anyway."""
+        if connection.vendor == "sqlite":
+            pytest.skip("a second connection has no part in a database in memory")
+        session = make_session(cast.alices_team)
+        append(session, *turns(3))
+        run = actions.request_compaction(session=session, wanted=actions.Wanted(), now=NOW)
+        refused: list[Exception] = []
+
+        def write_behind() -> None:
+            try:
+                write(run)
+            except IntegrityError as error:
+                refused.append(error)
+            finally:
+                connection.close()
+
+        writer = threading.Thread(target=write_behind)
+        real = erasures._delete
+
+        def delete(rows: Any) -> None:
+            real(rows)
+            if rows.model is model:
+                writer.start()
+                writer.join(timeout=0.5)  # it is as far by then as it can come
+
+        monkeypatch.setattr(erasures, "_delete", delete)
+        answer = cast.alice.call("DELETE", f"sessions/{session.uuid}/")
+        writer.join()
+        assert (answer.status_code, answer.content) == (204, b"")
+        assert not model._default_manager.exists()
+        assert len(refused) == 1
+
+    def test_a_worker_that_stops_gives_nothing_back(self, cast: Cast) -> None:
+        session = make_session(cast.alices_team)
+        append(session, *turns(40))
+        run = actions.request_compaction(session=session, wanted=actions.Wanted(), now=NOW)
+
+        def listener(now_at: str, fraction: float) -> None:
+            erase_session(session=session, by="test", now=NOW)
+            raise SystemExit
+
+        with pytest.raises(SystemExit):
+            runs.execute(run_id=run.pk, listener=listener)
 
     @pytest.mark.parametrize(
         ("method", "path", "body"),

@@ -118,3 +118,33 @@ def test_one_of_many_retries_is_queued(client: Client) -> None:
     assert Counter(status for status, _ in answers) == {202: 1, 409: 19}
     [run] = [body["id"] for status, body in answers if status == 202]
     assert {body["run"] for status, body in answers if status == 409} == {run}
+
+
+def test_a_session_is_erased_while_everybody_writes_to_it(client: Client) -> None:
+    """Each call came before or finds nothing; one erases, and none that is told so has left anything behind."""
+
+    def one(number: int) -> tuple[int, bytes, Any]:
+        path = f"sessions/{sessions[number % len(sessions)]}/"
+        say = {"role": "user", "content": f"message {number}"}
+        calls: list[tuple[str, str, Any]] = [
+            ("PUT", "state/", {"plan": f"plan {number}"}),
+            ("POST", "messages/", say),
+            ("POST", "compact/", {}),
+            ("DELETE", "", None),
+            ("PATCH", "", {"title": f"title {number}"}),
+            ("PUT", "state/", {"plan": f"plan {number}"}),
+            ("POST", "prepare/", {}),
+            ("POST", "reset-breaker/", {}),
+            ("DELETE", "", None),
+        ]
+        method, part, body = calls[number // len(sessions)]
+        status, told, headers = client.call(method, path + part, body)
+        return status, told or b'"erased"', headers
+
+    sessions = [client.session() for _ in range(4)]
+    answers = at_once(9 * len(sessions), one)
+    assert {status for status, _ in answers} <= {200, 201, 202, 204, 404}, answers
+    assert Counter(status for status, _ in answers)[204] == len(sessions)
+    for session in sessions:
+        assert client.call("GET", f"sessions/{session}/")[0] == 404
+        assert client.json("GET", f"runs/?session={session}")["results"] == []
