@@ -23,6 +23,7 @@ from compaction_app.api.exceptions import ApiError, translate
 
 PREFIX = "/api/"
 NON_FIELD = api_settings.NON_FIELD_ERRORS_KEY
+LONGEST_DETAIL = 1_000  # characters; some of REST framework's own say back what was given, however long it is
 
 
 class Formatter(ExceptionFormatter):
@@ -31,6 +32,7 @@ class Formatter(ExceptionFormatter):
         ours = self.exc if isinstance(self.exc, ApiError) else None
         for item in body["errors"]:
             item["attr"] = _attr(item["attr"]) or (ours.attr if ours else None)
+            item["detail"] = _bounded(str(item["detail"]))
         return {**body, **(ours.extra if ours else {})}
 
 
@@ -40,6 +42,12 @@ def _attr(attr: str | int | None) -> str | None:
         return None
     parts = [part for part in str(attr).split(".") if part != NON_FIELD]
     return ".".join(parts) or None
+
+
+def _bounded(detail: str) -> str:
+    """Cut in the middle: the beginning and the end say what is wrong."""
+    half = LONGEST_DETAIL // 2
+    return detail if len(detail) <= LONGEST_DETAIL else f"{detail[:half]}…{detail[1 - half :]}"
 
 
 class Handler(ExceptionHandler):

@@ -9,10 +9,10 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from django.core.exceptions import RequestDataTooBig
+from django.core.exceptions import RequestDataTooBig, TooManyFieldsSent, TooManyFilesSent
 from django.db import IntegrityError, OperationalError
 from rest_framework import status
-from rest_framework.exceptions import APIException, ErrorDetail, NotFound
+from rest_framework.exceptions import APIException, ErrorDetail, NotFound, ParseError
 
 from compaction_app import actions
 from sessions_app.models import Session
@@ -119,6 +119,8 @@ TRANSLATIONS: Mapping[type[Exception], Callable[[Any], Exception]] = {
     actions.KeyConflict: lambda exc: Conflict(str(exc), code="idempotency_conflict", attr="Idempotency-Key"),
     actions.CallInProgress: Unanswered,
     RequestDataTooBig: lambda exc: BodyTooLarge("The request's body is too large."),
+    TooManyFieldsSent: lambda exc: ParseError("These are too many fields."),
+    TooManyFilesSent: lambda exc: ParseError("These are too many files."),
     OperationalError: _busy,
     IntegrityError: _gone,
     Session.DoesNotExist: lambda exc: NotFound(ERASED),

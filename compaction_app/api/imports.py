@@ -164,6 +164,12 @@ class ImportsView(RepeatableView):
             http._read_started = False  # so that it is read from there
             request.META["CONTENT_LENGTH"] = str(size)
 
+    def handle_exception(self, exc: Exception) -> Response:
+        """A form that breaks off after its file's last byte leaves the file to nobody."""
+        for handler in self.request._request.upload_handlers:
+            handler.upload_interrupted()
+        return super().handle_exception(exc)
+
     @extend_schema(
         summary="List imports", description="The team's imports, newest first.", responses=ImportBody(many=True)
     )
