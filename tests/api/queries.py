@@ -8,13 +8,15 @@ from typing import Any
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+ASIDE = ("SAVEPOINT", "RELEASE", "BEGIN", "COMMIT", "ROLLBACK")
+
 
 def queries_of(call: Callable[[], Any]) -> list[str]:
-    """The statements of the call without savepoints."""
+    """The statements of the call without those of transactions."""
     with CaptureQueriesContext(connection) as captured:
         answer = call()
     assert answer.status_code < 300, answer.content
-    return [q["sql"] for q in captured if not q["sql"].startswith(("SAVEPOINT", "RELEASE", "BEGIN", "COMMIT"))]
+    return [q["sql"] for q in captured if not q["sql"].startswith(ASIDE)]
 
 
 def assert_same_count(few: list[str], many: list[str], *, most: int) -> None:
