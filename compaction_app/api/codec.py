@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
-from typing import Any, NoReturn
+from typing import Any
 
 from django.conf import settings
 from rest_framework.exceptions import ParseError
@@ -13,6 +12,7 @@ from rest_framework.parsers import BaseParser
 from rest_framework.renderers import JSONRenderer
 
 from compaction_app.api.exceptions import BodyTooLarge
+from sessions_app.transcript.json_values import finite, is_too_deep, no_constant
 
 # Deeper values can not be walked safely by code that recurses; real contents stay below twenty.
 DEEPEST = 200
@@ -35,14 +35,14 @@ class JsonParser(BaseParser):
 def decode(body: bytes) -> Any:
     """Raises ParseError."""
     try:
-        value = json.loads(
-            body.decode("utf-8-sig"), parse_constant=_no_constant, parse_float=_finite, object_pairs_hook=_once_each
-        )
+        text = body.decode("utf-8-sig")
+        value = json.loads(text, parse_constant=no_constant, parse_float=finite, object_pairs_hook=_once_each)
     except RecursionError:
         raise _too_deep() from None
     except ValueError as error:  # json.JSONDecodeError and UnicodeDecodeError are
         raise ParseError(f"This is not JSON: {error}") from None
-    _check_depth(value)
+    if is_too_deep(value=value, text=text, deepest=DEEPEST):
+        raise _too_deep()
     return value
 
 
@@ -54,33 +54,6 @@ def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
         raise ValueError(f"an object has the name {json.dumps(twice[:40])} twice")
     return found
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON number")
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    if not math.isfinite(number):
-        raise ValueError(f"{text[:40]} is too large a number")
-    return number
-
-
-def _check_depth(value: Any) -> None:
-    """Level by level, so that the check itself can not recurse too deep."""
-    level = [value]
-    for _ in range(DEEPEST):
-        level = [item for part in level for item in _parts(part)]
-        if not level:
-            return
-    raise _too_deep()
-
-
-def _parts(value: Any) -> Any:
-    if isinstance(value, dict):
-        return value.values()
-    return value if isinstance(value, list) else ()
 
 
 def _too_deep() -> ParseError:

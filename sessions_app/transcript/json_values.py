@@ -7,7 +7,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 # Nesting beyond it is refused: writing such a value again would exhaust the stack. A line holds a content of the API's
 # own limit (200) a few levels down.
@@ -20,8 +20,17 @@ class Unreadable(ValueError):
     """No JSON value stands there; the message says why, for a person, without quoting it."""
 
 
-class _NotJson(ValueError):
-    pass
+def finite(digits: str) -> float:
+    """For a decoder's `parse_float`. Raises ValueError for a number that no float holds."""
+    value = float(digits)
+    if math.isinf(value):
+        raise ValueError(f"the number {digits[:20]} is too large")
+    return value
+
+
+def no_constant(name: str) -> NoReturn:
+    """For a decoder's `parse_constant`: NaN and the infinities are no JSON. Raises ValueError."""
+    raise ValueError(f"{name} is not JSON")
 
 
 def first_value(*, text: str) -> tuple[Any, int]:
@@ -71,17 +80,6 @@ def dump_line(*, value: Mapping[str, Any]) -> bytes:
     return text.encode() + b"\n"
 
 
-def _finite(digits: str) -> float:
-    value = float(digits)
-    if math.isinf(value):
-        raise _NotJson(f"the number {digits[:20]} is too large")
-    return value
-
-
-def _refuse(name: str) -> None:
-    raise _NotJson(f"{name} is not JSON")
-
-
 def _why_unreadable(text: str, error: Exception) -> str:
     if isinstance(error, RecursionError):
         return "nested too deeply"
@@ -93,4 +91,4 @@ def _why_unreadable(text: str, error: Exception) -> str:
     return f"not JSON: {reason}"
 
 
-_DECODER = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)
+_DECODER = json.JSONDecoder(parse_constant=no_constant, parse_float=finite)
