@@ -728,6 +728,9 @@ class Policy:
     import_unpacked_bytes: int = _figure(
         2_000_000_000, service=True, unit="bytes", low=1_000, meaning="most that a gzip of it may unpack to"
     )
+    import_orphan_hours: int = _figure(
+        24, service=True, unit="hours", low=1, meaning="an upload that belongs to no import is deleted after this"
+    )
 
     # REST API
     api_requests_per_minute: int = _figure(

@@ -11,6 +11,14 @@ from compaction_app.api.figures import figure_schema
 NOT_BLANK = r"\S"
 
 
+def _text(field: Any) -> dict[str, Any]:
+    """What an ExactText takes."""
+    found: dict[str, Any] = {"type": "string"}
+    if not field.blank:
+        found |= {"minLength": 1, "pattern": NOT_BLANK}
+    return found if field.most is None else {**found, "maxLength": field.most}
+
+
 class StrictExtension(OpenApiSerializerExtension):
     """What is not a field is refused."""
 
@@ -29,19 +37,19 @@ class _NameOrObject(OpenApiSerializerExtension):
     """A text stands for an object that has nothing else."""
 
     priority = 1
-    text: dict[str, Any] = {"type": "string", "minLength": 1, "maxLength": 300, "pattern": NOT_BLANK}
     strict = True
+    alone = "name"  # the field that the text is
 
     def map_serializer(self, auto_schema: Any, direction: str) -> dict[str, Any]:
         schema: dict[str, Any] = auto_schema._map_serializer(self.target, direction, bypass_extensions=True)
         if self.strict:
             schema = {**schema, "additionalProperties": False}
-        return {"oneOf": [self.text, schema]}
+        return {"oneOf": [_text(self.target.fields[self.alone]), schema]}
 
 
 class PlanExtension(_NameOrObject):
     target_class = "compaction_app.api.state.Plan"
-    text = {"type": "string"}
+    alone = "content"
 
 
 class AgentExtension(_NameOrObject):
@@ -69,10 +77,7 @@ class ExactTextExtension(OpenApiSerializerFieldExtension):
     target_class = "compaction_app.api.state.ExactText"
 
     def map_serializer_field(self, auto_schema: Any, direction: str) -> dict[str, Any]:
-        found: dict[str, Any] = {"type": "string"}
-        if not self.target.blank:
-            found |= {"minLength": 1, "pattern": NOT_BLANK}
-        return found if self.target.most is None else {**found, "maxLength": self.target.most}
+        return _text(self.target)
 
 
 class FigureExtension(OpenApiSerializerFieldExtension):

@@ -42,9 +42,9 @@ NO_FORM = error(
     detail='Unsupported media type "application/json" in request.',
 )
 TOO_LARGE = error(
-    "The file is larger than 1,000,000,000 bytes.",
+    f"The file is larger than {Policy().import_upload_bytes:,} bytes.",
     code="body_too_large",
-    detail="The file is larger than 1,000,000,000 bytes.",
+    detail=f"The file is larger than {Policy().import_upload_bytes:,} bytes.",
 )
 
 
@@ -90,7 +90,7 @@ class ImportBody(Described, serializers.ModelSerializer[TranscriptImport]):
         "entries": "Other lines that were kept.",
         "boundaries": "Compactions that its client had made.",
         "problem_count": "Lines that were not understood.",
-        "problems": "These lines, of very many the first 1,000.",
+        "problems": f"These lines, of very many the first {Policy().import_kept_problems:,}.",
         "detail": "Why it failed; empty otherwise.",
         "queued_at": "When the file had come.",
         "started_at": "When it was first taken up; null before.",

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from compaction_app.engine.outcome import CompactionCancelled
@@ -92,6 +93,18 @@ def back_in_the_queue(*, run: CompactionRun, now: datetime, how: str) -> dict[st
         "attempts": ended(run=run, now=now, how=how),
         **came_to(run=run, stage=QUEUED, now=now),
     }
+
+
+def hand_out_again(*, queued: QuerySet[Any], now: datetime, broker_is_new: bool) -> list[int]:
+    """Ids of queued rows that the broker may have lost: those that were not handed out for a while; all of them where
+    it holds nothing. They are noted as handed out now."""
+    waiting = queued
+    if not broker_is_new:
+        long_ago = now - timedelta(seconds=Policy().hand_out_again_seconds)
+        waiting = queued.filter(Q(handed_out_at__isnull=True) | Q(handed_out_at__lt=long_ago))
+    ids = list(waiting.order_by("id").values_list("pk", flat=True))
+    queued.filter(pk__in=ids).update(handed_out_at=now)
+    return ids
 
 
 def lease_of(run: CompactionRun) -> timedelta:

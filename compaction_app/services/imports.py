@@ -17,13 +17,13 @@ from typing import IO, Any, cast
 from django.core.cache import cache
 from django.core.files import File
 from django.db import transaction
-from django.db.models import Q
 from django.utils import timezone
 
 from compaction_app.engine.outcome import RunErrored
 from compaction_app.models import ImportStatus, TranscriptImport
 from compaction_app.selectors.imports import progress_key, told_progress
 from compaction_app.services import idempotency, uploads
+from compaction_app.services.claims import hand_out_again
 from compaction_app.services.idempotency import HeldCall
 from compaction_app.services.run_ends import describe
 from compaction_app.services.unpacking import is_larger, unpacked
@@ -263,12 +263,7 @@ def recover(*, now: datetime, broker_is_new: bool = False) -> list[int]:
         if told_progress(row=row) is None:
             _take_back(row=row)
     queued = TranscriptImport.objects.filter(status=ImportStatus.QUEUED)
-    if not broker_is_new:
-        long_ago = now - timedelta(seconds=Policy().hand_out_again_seconds)
-        queued = queued.filter(Q(handed_out_at__isnull=True) | Q(handed_out_at__lt=long_ago))
-    ids = list(queued.order_by("id").values_list("pk", flat=True))
-    TranscriptImport.objects.filter(pk__in=ids, status=ImportStatus.QUEUED).update(handed_out_at=now)
-    return ids
+    return hand_out_again(queued=queued, now=now, broker_is_new=broker_is_new)
 
 
 def _take_back(*, row: TranscriptImport) -> None:

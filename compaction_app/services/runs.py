@@ -9,12 +9,11 @@ from __future__ import annotations
 import logging
 import traceback
 import uuid
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
-from django.db.models import Q
 from django.utils import timezone
 
 from compaction_app.engine.chain import run_chain
@@ -34,6 +33,7 @@ from compaction_app.services.claims import (
     back_in_the_queue,
     claim,
     give_back,
+    hand_out_again,
     lease_of,
 )
 from compaction_app.services.run_ends import describe, fail, finish
@@ -42,7 +42,6 @@ from compaction_app.services.situations import Attempt, situation_of
 from compaction_app.services.stages import QUEUED, came_to
 from sessions_app import selectors as transcripts
 from sessions_app.models import Session
-from sessions_app.policy import Policy
 from sessions_app.services.append import lock_session
 from sessions_app.services.boundaries import InvalidContext, StaleView
 
@@ -240,12 +239,7 @@ def recover(*, now: datetime, broker_is_new: bool = False) -> list[int]:
         except Exception:
             logger.exception("run %s could not be taken back", run.uuid)
     queued = CompactionRun.objects.filter(status=RunStatus.QUEUED)
-    if not broker_is_new:
-        long_ago = now - timedelta(seconds=Policy().hand_out_again_seconds)
-        queued = queued.filter(Q(handed_out_at__isnull=True) | Q(handed_out_at__lt=long_ago))
-    ids = list(queued.order_by("id").values_list("pk", flat=True))
-    CompactionRun.objects.filter(pk__in=ids, status=RunStatus.QUEUED).update(handed_out_at=now)
-    return ids
+    return hand_out_again(queued=queued, now=now, broker_is_new=broker_is_new)
 
 
 def _take_back(*, run: CompactionRun, now: datetime) -> None:

@@ -11,12 +11,11 @@ from django.core.files import File
 from django.core.files.storage import Storage, default_storage
 
 from compaction_app.models import TranscriptImport
+from sessions_app.policy import Policy
 
 logger = logging.getLogger(__name__)
 
 FOLDER = "imports"
-# A file without a row after this was left by a server that went away between the two; hours.
-ORPHAN_HOURS = 24
 
 
 def keep(*, file: File[Any]) -> str:
@@ -42,11 +41,11 @@ def drop(*, name: str) -> None:
 
 
 def tidy(*, now: datetime) -> int:
-    """Delete old files that no import waits for; how many."""
-    storage = _storage()
+    """Delete old files that no import waits for, left by a server that went away before it noted them; how many."""
+    storage, long_ago = _storage(), now - timedelta(hours=Policy().import_orphan_hours)
     try:
         names = [f"{FOLDER}/{name}" for name in storage.listdir(FOLDER)[1]]
-        old = [name for name in names if storage.get_modified_time(name) < now - timedelta(hours=ORPHAN_HOURS)]
+        old = [name for name in names if storage.get_modified_time(name) < long_ago]
     except OSError:
         return 0  # nothing was ever kept
     if not old:
