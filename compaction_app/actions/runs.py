@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
 from compaction_app.actions.compacting import ReactiveRefused, Wanted, check_reactive, request_compaction
 from compaction_app.engine.command import Scope
@@ -22,6 +23,7 @@ def retry_run(
     instructions: str | None = None,
     summarizer: str | None = None,
     source: str = "",
+    requested_by: Any = None,
     call: HeldCall | None = None,
 ) -> CompactionRun:
     """Queue another run that is to do what `run` has not: the same part, cut anew as the session is now.
@@ -44,7 +46,15 @@ def retry_run(
         summarizer=named if summarizer is None else summarizer,
         reported=_reported(run=run),
     )
-    return request_compaction(session=run.session, wanted=wanted, now=now, source=source, retry_of=run, call=call)
+    return request_compaction(
+        session=run.session,
+        wanted=wanted,
+        now=now,
+        source=source,
+        requested_by=requested_by,
+        retry_of=run,
+        call=call,
+    )
 
 
 def _reported(*, run: CompactionRun) -> Reported | None:

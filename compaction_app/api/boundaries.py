@@ -211,7 +211,7 @@ class RevertView(ApiView):
     def post(self, request: Request, boundary_id: UUID) -> Response:
         boundary = self.one(selectors.boundaries_of(team=self.team), boundary_id, name="boundary")
         self.body(NoFields)
-        actions.revert_boundary(boundary=boundary, now=timezone.now())
+        actions.revert_boundary(boundary=boundary, now=timezone.now(), by=self.caller.user)
         again = self.one(selectors.boundaries_of(team=self.team), boundary_id, name="boundary")
         return Response(BoundaryBody(again).data)
 
@@ -228,7 +228,7 @@ class RestoreView(ApiView):
     def post(self, request: Request, boundary_id: UUID) -> Response:
         boundary = self.one(selectors.boundaries_of(team=self.team), boundary_id, name="boundary")
         self.body(NoFields)
-        brought = actions.restore_boundary(boundary=boundary, now=timezone.now())
+        brought = actions.restore_boundary(boundary=boundary, now=timezone.now(), by=self.caller.user)
         row = self.one(selectors.boundaries_of(team=self.team), brought.uuid, name="boundary")
         return Response(BoundaryBody(row).data, status=status.HTTP_201_CREATED)
 

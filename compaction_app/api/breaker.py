@@ -28,5 +28,5 @@ class ResetBreakerView(ApiView):
     def post(self, request: Request, session_id: UUID) -> Response:
         session = self.one(selectors.sessions_of(team=self.team), session_id, name="session")
         self.body(NoFields)
-        actions.reset_breaker(session=session, now=timezone.now())
+        actions.reset_breaker(session=session, now=timezone.now(), by=self.caller.user)
         return Response(TokenStateBody(selectors.token_state(session=session)).data)

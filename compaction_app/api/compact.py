@@ -183,7 +183,12 @@ class CompactView(RepeatableView):
             return call.subject
         try:
             return actions.request_compaction(
-                session=session, wanted=wanted(given), now=timezone.now(), source=CompactionRun.Source.API, call=call
+                session=session,
+                wanted=wanted(given),
+                now=timezone.now(),
+                source=CompactionRun.Source.API,
+                requested_by=self.caller.user,
+                call=call,
             ).uuid
         except actions.CommandError as wrong:
             raise serializers.ValidationError({"command": str(wrong)}, code="invalid") from wrong

@@ -109,6 +109,7 @@ class RetryView(_OfARun, RepeatableView):
                 summarizer=given.get("summarizer"),
                 now=timezone.now(),
                 source=CompactionRun.Source.API,
+                requested_by=self.caller.user,
                 call=call,
             ).uuid
         except actions.PartialRefused as refused:
