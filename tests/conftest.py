@@ -16,8 +16,11 @@ from django.utils import timezone
 from compaction_app.api.throttling import forget_silence
 from sessions_app.models import Session
 from sessions_app.selectors import forget_model_limits
+from tests.browser import browser
 from tests.cast import Api, Cast, make_cast
 from tests.factories import NOW, make_session
+
+__all__ = ["browser"]  # a fixture for everybody
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -41,7 +41,27 @@ def row_pages(world: World) -> list[str]:
     event = TelemetryEvent.objects.get()
     key = ApiKey.objects.filter(team=world.team).first() or create_api_key(team=world.team, name="ci")[0]
     session = f"/admin/sessions_app/session/{world.session.pk}"
+    now = timezone.now()
+    imported = TranscriptImport.objects.create(
+        team=world.team,
+        name="<blink>.jsonl",
+        format="auto",
+        size_bytes=1,
+        status="succeeded",
+        queued_at=now,
+        sessions=[
+            {"id": str(world.session.uuid), "messages": 1, "duplicates": 0, "entries": 0, "boundaries": 0},
+            {"id": str(uuid4()), "messages": 1, "duplicates": 0, "entries": 0, "boundaries": 0},
+        ],
+        problems=[{"line": 2, "reason": "<blink>", "kept": False}],
+        problem_count=1,
+    )
+    erased = Erasure.objects.create(
+        team=world.team, session_uuid=uuid4(), erased_by="<blink>", messages=1, boundaries=0, at=now
+    )
     return [
+        f"/admin/compaction_app/transcriptimport/{imported.pk}/change/",
+        f"/admin/sessions_app/erasure/{erased.pk}/change/",
         f"{session}/history/",
         f"{session}/messages/2/",
         f"{session}/policy/",
@@ -61,7 +81,7 @@ class TestPages:
     def test_of_a_row_open_for_its_team(self, world: World) -> None:
         for path in row_pages(world):
             for who in ("root", "alice", "mia", "vic"):
-                world.page(who, path)
+                assert "<blink>" not in world.page(who, path)
 
     def test_of_a_row_are_not_found_by_another_team(self, world: World) -> None:
         session = f"/admin/sessions_app/session/{world.session.pk}"

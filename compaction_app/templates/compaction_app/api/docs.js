@@ -14,3 +14,9 @@ function asWhoIsLoggedIn(request) {
   return request;
 }
 {% include "drf_spectacular/swagger_ui.js" with csrf_token="" %}
+
+// Swagger UI has colours for the dark, and leaves it to the page to ask for them.
+const dark = window.matchMedia("(prefers-color-scheme: dark)");
+const colour = () => document.documentElement.classList.toggle("dark-mode", dark.matches);
+dark.addEventListener("change", colour);
+colour();
