@@ -6,8 +6,8 @@ Bounds are the bars of the facts page where they are reached, else just above wh
 from __future__ import annotations
 
 import importlib.util
-import sys
 import re
+import sys
 import time
 from types import ModuleType
 
