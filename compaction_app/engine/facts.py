@@ -136,6 +136,7 @@ def merge(*, earlier: Facts, newer: Facts, most_tokens: int, family: TokenizerFa
     waiting = {kind: deque(_ranked(kind, earlier=earlier[kind], newer=newer[kind])) for kind in FactKind}
     kept: dict[FactKind, list[Fact]] = {kind: [] for kind in FactKind}
     left = most_tokens
+    order: list[FactKind] = []
     while any(waiting.values()) and left > 0:
         for kind in TURNS:
             if not waiting[kind]:
@@ -145,7 +146,15 @@ def merge(*, earlier: Facts, newer: Facts, most_tokens: int, family: TokenizerFa
             cost = estimate_text(text=line if kept[kind] else f"{TITLES[kind]}\n{line}", family=family)
             if cost <= left:
                 kept[kind].append(fact)
+                order.append(kind)
                 left -= cost
+    # Each line's estimate is rounded, so all of them together may come to a little more.
+    while order and estimate_text(text="\n".join(as_lines(_in_order(kept))), family=family) > most_tokens:
+        kept[order.pop()].pop()
+    return _in_order(kept)
+
+
+def _in_order(kept: Mapping[FactKind, Sequence[Fact]]) -> Facts:
     return {kind: tuple(sorted(some, key=lambda fact: fact.position)) for kind, some in kept.items()}
 
 
