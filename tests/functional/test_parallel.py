@@ -31,11 +31,12 @@ def client(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[C
         pytest.skip("DATABASE_URL names no PostgreSQL")
     import psycopg
 
-    name = f"parallel_{os.getpid()}"
-    with psycopg.connect(url, autocommit=True) as server:
+    name, base = f"parallel_{os.getpid()}", url.rpartition("/")[0]
+    # The database that the address names need not be there: the tests make one of their own beside it.
+    with psycopg.connect(f"{base}/postgres", autocommit=True) as server:
         server.execute(f"CREATE DATABASE {name}")
         try:
-            yield from served(folder, {"DATABASE_URL": f"{url.rpartition('/')[0]}/{name}"})
+            yield from served(folder, {"DATABASE_URL": f"{base}/{name}"})
         finally:
             server.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
