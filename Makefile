@@ -3,6 +3,8 @@ PY ?= python3
 PORT ?= 8000
 VENV := .venv
 BIN := $(VENV)/bin
+# What takes seconds and goes deeper is for CI (REQUIRE_SERVICES=1), or for THOROUGH=1.
+SUITE := $(if $(THOROUGH)$(REQUIRE_SERVICES),--thorough)
 # The tests on all cores; CORES= runs them in one process, for a debugger.
 CORES ?= --numprocesses=auto --dist=worksteal
 
@@ -18,14 +20,14 @@ run: $(VENV)/.ready ## install, prepare a demonstration and serve on 127.0.0.1:$
 serve: $(VENV)/.ready ## serve without the demonstration
 	@exec $(BIN)/python manage.py serve --port $(PORT)
 
-test: $(VENV)/.ready-dev ## run every check and test
+test: $(VENV)/.ready-dev ## run every check and the tests; THOROUGH=1 also what takes long
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
-	@$(BIN)/python -m pytest $(CORES) $(ARGS)
+	@$(BIN)/python -m pytest $(CORES) $(SUITE) $(ARGS)
 
 suite: $(VENV)/.ready-dev ## the tests alone; ARGS="tests/api -k append" chooses
-	@$(BIN)/python -m pytest $(CORES) $(ARGS)
+	@$(BIN)/python -m pytest $(CORES) $(SUITE) $(ARGS)
 
 check: $(VENV)/.ready-dev ## the checks alone: lint, format, types, import contracts, migrations
 	$(BIN)/ruff check .

@@ -23,8 +23,39 @@ from tests.factories import NOW, make_session
 __all__ = ["browser"]  # a fixture for everybody
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--thorough", action="store_true", help="also what takes long; `.ci/run` does")
+    parser.addoption(
+        "--database", action="store_true", help="only what a database takes part in: for a second run, on another one"
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    chosen = [item for item in items if _is_chosen(config, item)]
+    left_out = set(items) - set(chosen)
+    config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+    items[:] = chosen
+
+
+def _is_chosen(config: pytest.Config, item: pytest.Item) -> bool:
+    is_of_a_database = item.get_closest_marker("database") is not None
+    if config.getoption("--database"):
+        reads_one = item.get_closest_marker("django_db") or {"db", "transactional_db"} & set(_fixtures(item))
+        if not (is_of_a_database or reads_one):
+            return False
+        if is_of_a_database:
+            return True
+    return bool(config.getoption("--thorough")) or item.get_closest_marker("thorough") is None
+
+
+def _fixtures(item: pytest.Item) -> list[str]:
+    return list(getattr(item, "fixturenames", []))
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Where the tests run in several processes, each has keys of its own in a cache that they share."""
+    """Static files are looked up when a page asks for them: a client that reads them all first takes long to make.
+    Where the tests run in several processes, each has keys of its own in a cache that they share."""
+    settings.WHITENOISE_AUTOREFRESH = True
     worker = os.environ.get("PYTEST_XDIST_WORKER")
     if worker:
         cache = settings.CACHES["default"]

@@ -112,6 +112,7 @@ def slow_on(module: str, name: str, pattern: re.Pattern[Any]) -> Iterator[str]:
             return
 
 
+@pytest.mark.thorough
 def test_no_text_holds_a_pattern_up() -> None:
     found = [(module, name, pattern) for module, name, pattern in patterns() if "rest_framework" not in module]
     assert len(found) > 60
@@ -120,5 +121,6 @@ def test_no_text_holds_a_pattern_up() -> None:
 
 
 @pytest.mark.parametrize("bad", [r"[a-z.]+@", r"^\s*#", r"(.+?)[ #]*$", r"\b[a-z]+(?:[A-Z][A-Za-z0-9]*)+\b"])
+@pytest.mark.thorough
 def test_the_test_finds_one(bad: str) -> None:
     assert list(slow_on("here", "x", re.compile(bad, re.MULTILINE | re.ASCII)))

@@ -102,6 +102,7 @@ def watched(browser: Any, live_server: Any, client: Any) -> Any:
 
 class TestInTheBrowser:
     @pytest.mark.parametrize("scheme", ["light", "dark"])
+    @pytest.mark.thorough
     def test_fits_a_phone_and_stays_at_home(self, watched: Any, session: Session, scheme: str) -> None:
         tab = watched(scheme=scheme)
         run, boundary = session.runs.get(), session.boundaries.get()
@@ -182,6 +183,7 @@ class TestInTheBrowser:
         assert tab.troubles == []
 
     @pytest.mark.parametrize("kind", ["session", "team"])
+    @pytest.mark.thorough
     def test_what_is_no_number_stays_and_takes_nothing_back(self, watched: Any, session: Session, kind: str) -> None:
         session.policy_overrides = session.team.policy_overrides = {"auto_compact_pct": 80}
         session.save()
@@ -200,6 +202,7 @@ class TestInTheBrowser:
         assert session.policy_overrides == session.team.policy_overrides == {"auto_compact_pct": 80}
 
     @pytest.mark.parametrize("width", [390, 1440])
+    @pytest.mark.thorough
     def test_bars_of_the_list_have_one_length(self, watched: Any, session: Session, width: int) -> None:
         small = make_session(session.team)
         append(small, user("go"))

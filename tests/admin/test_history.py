@@ -212,6 +212,7 @@ class TestCost:
         return [entry["sql"] for entry in captured.captured_queries]
 
     @pytest.mark.parametrize("query", ["", "?prompts=1", "?after=4950", "?prompts=1&after=4000"])
+    @pytest.mark.thorough
     def test_is_the_same_at_10_and_at_5000_messages(self, world: World, query: str) -> None:
         small, large = make_session(world.team), make_session(world.team)
         bulk_history(small, count=10)

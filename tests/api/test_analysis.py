@@ -145,6 +145,7 @@ class TestLikeTheLinks:
 
     @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
     @given(history=HISTORY)
+    @pytest.mark.thorough
     def test_any_history(self, history: list[IncomingMessage]) -> None:
         session = make_session(policy_overrides={"time_based_keep_results": 0, "clear_least_result_bytes": 0})
         append_messages(session_id=session.pk, incoming=history, now=NOW)

@@ -51,6 +51,7 @@ class TestTryItOut:
         client.force_login(user)
         context.add_cookies([{"name": "sessionid", "value": client.cookies["sessionid"].value, "url": address}])
 
+    @pytest.mark.thorough
     def test_it_works_for_somebody_who_is_logged_in(self, browser: Any, live_server: Any, tmp_path: Any) -> None:
         context = browser.new_context()
         self.log_in(context, live_server.url)
@@ -64,6 +65,7 @@ class TestTryItOut:
         _, answer = try_out(page, live_server.url, CREATE)
         assert answer.status == 201
 
+    @pytest.mark.thorough
     def test_nobody_sends_nothing_and_is_told_so(self, browser: Any, live_server: Any) -> None:
         page = browser.new_context().new_page()
         sent, answer = try_out(page, live_server.url, LIST)

@@ -93,6 +93,7 @@ class TestEveryRoute:
         self.it_looks_the_same_as_what_was_never_there(cast, ids, route, method)
         self.somebody_of_another_team_who_is_logged_in_finds_nothing(cast, ids, route, method)
 
+    @pytest.mark.thorough
     def test_nobody_is_401_whoever_it_was_before(
         self, cast: Cast, ids: dict[str, Any], route: Route, method: str
     ) -> None:
@@ -100,6 +101,7 @@ class TestEveryRoute:
         self.a_key_that_holds_no_more_is_401_whatever_ended_it(cast, ids, route, method)
         self.a_cookie_without_a_token_is_nobodys(cast, ids, route, method)
 
+    @pytest.mark.thorough
     def test_whoever_may_only_read_reads(self, cast: Cast, ids: dict[str, Any], route: Route, method: str) -> None:
         self.a_key_that_reads_only_reads(cast, ids, route, method)
         self.a_viewer_who_is_logged_in_only_reads(cast, ids, route, method)

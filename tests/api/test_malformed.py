@@ -59,6 +59,7 @@ def path(cast: Cast, route: Route) -> str:
 @every_writing
 @pytest.mark.django_db
 class TestEveryAddress:
+    @pytest.mark.thorough
     def test_what_is_no_body_for_it(
         self, cast: Cast, document: dict[str, Any], path: str, route: Route, method: str
     ) -> None:
@@ -111,6 +112,7 @@ class TestEveryAddress:
         answer = cast.alice.call(method, path, BOM + json.dumps(example).encode())
         assert answer.status_code < 300, answer.content
 
+    @pytest.mark.thorough
     def test_texts_that_are_odd_or_not_there(
         self, cast: Cast, document: dict[str, Any], path: str, route: Route, method: str
     ) -> None:

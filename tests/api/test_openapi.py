@@ -190,6 +190,7 @@ def upload() -> bytes:
 @pytest.mark.django_db
 class TestTruth:
     @every_call
+    @pytest.mark.thorough
     def test_answers_are_as_described(self, cast: Cast, document: dict[str, Any], route: Route, method: str) -> None:
         session = make_session(
             cast.alices_team,

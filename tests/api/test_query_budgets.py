@@ -83,6 +83,8 @@ def budgets() -> dict[str, int]:
 
 @pytest.mark.django_db
 @pytest.mark.parametrize(("route", "method"), CALLS, ids=IDS)
+@pytest.mark.thorough
+@pytest.mark.database
 def test_each_call_keeps_to_its_budget(cast: Cast, document: dict[str, Any], route: Route, method: str) -> None:
     name = f"{method} {route.pattern}"
     made = measured(cast, document, route, method)
@@ -115,6 +117,7 @@ def more_of_everything(run: CompactionRun, hook: Hook, *, numbers: range) -> Non
 
 
 @pytest.mark.django_db
+@pytest.mark.thorough
 def test_reading_costs_the_same_with_ten_times_as_much_there(cast: Cast) -> None:
     run, hook = compacted(cast.alices_team), make_hook(cast.alices_team)
     by_route = {route: ids_for(route, run.session, run, hook) for route in READS}

@@ -710,6 +710,7 @@ class TestHostile:
             (endless(b"x" * 65_536, b"HTTP/1.1 529 No\r\n\r\n"), P.OVERLOADED),
         ],
     )
+    @pytest.mark.thorough
     def test_streams_without_end(
         self, raw: Any, monkeypatch: pytest.MonkeyPatch, pour: Any, problem: ProviderProblem
     ) -> None:

@@ -276,6 +276,7 @@ EVERYWHERE = [
 
 class TestFallBack:
     @pytest.mark.parametrize("fault", [*sorted(COMPACTION_FAULTS), *EVERYWHERE])
+    @pytest.mark.thorough
     def test_every_error_ends_in_a_summary_of_ours(self, stub: StubApi, session: Session, api: Api, fault: str) -> None:
         stub.fail_when(for_compactions, fault)
         run = compact(session)

@@ -184,6 +184,7 @@ class TestFacts:
             assert [one.text for one in told[FactKind.FILE]] == [FILE]
             assert [one.text for one in told[FactKind.ERROR]] == [ERROR]
 
+    @pytest.mark.thorough
     def test_they_stay_bounded_over_twenty_generations(self) -> None:
         session = begun()
         sizes = [len(json.dumps(one.facts)) for one in again(session, times=20, summarizer="extractive")]

@@ -49,6 +49,7 @@ def conversation(path: Path) -> list[dict[str, Any]]:
 @pytest.mark.transcripts
 @needs_transcripts
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
+@pytest.mark.thorough
 def test_a_real_session_crosses_its_thresholds_and_is_compacted_once(
     path: Path, api: Api, cast: Cast, eager_worker: None
 ) -> None:
@@ -87,6 +88,7 @@ def test_a_real_session_crosses_its_thresholds_and_is_compacted_once(
         assert message["role"] == "user" or told["token_state"]["level"] != "auto_compact"
 
 
+@pytest.mark.thorough
 def test_three_processes_that_append_over_the_threshold_make_one_run(tmp_path: Path) -> None:
     talk = file_of(human("u1", None, "go"), reply("a1", "u1", "word " * 60_000))
     (tmp_path / "talk.jsonl").write_bytes(talk.getvalue())

@@ -11,12 +11,15 @@ import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+
 from tests.functional.processes import ROOT, Served, environment, manage, serving
 from tests.transcript_lines import file_of, human, reply
 
 PROCESSES, APPENDS = 3, 25
 
 
+@pytest.mark.thorough
 def test_appends_from_several_processes_leave_no_gap(tmp_path: Path) -> None:
     (tmp_path / "talk.jsonl").write_bytes(file_of(human("u1", None, "go"), reply("a1", "u1", "ok")).getvalue())
     manage(tmp_path, "migrate", "-v", "0")
@@ -57,6 +60,7 @@ def compact(served: Served, session: str, key: str) -> tuple[int, str, str]:
         return error.code, body, json.loads(body)["errors"][0]["code"]
 
 
+@pytest.mark.thorough
 def test_twenty_identical_calls_with_one_key_make_one_run(tmp_path: Path) -> None:
     lines = [
         line

@@ -125,6 +125,7 @@ def test_the_watcher_of_the_page(client: Client) -> None:
     assert (name, data["status"]) == ("done", "cancelled")
 
 
+@pytest.mark.thorough
 def test_many_watchers_hold_neither_threads_nor_connections(client: Client) -> None:
     run, page = client.waiting_run(), "runs/?page_size=1"
     quickly(client, page)
@@ -206,6 +207,7 @@ class TestTheAnswersAreThoseOfEveryCall:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.thorough
 def test_open_streams_do_not_hold_the_stop(tmp_path: Path, number: int) -> None:
     with serving(tmp_path) as served:
         served.wait_for("Serving")

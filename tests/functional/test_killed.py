@@ -9,6 +9,8 @@ import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pytest
+
 from tests.functional.processes import ROOT, environment, manage, serving
 from tests.transcript_lines import SESSION, file_of, human, reply
 
@@ -53,6 +55,7 @@ def expire_lease(data_dir: Path) -> None:
         )
 
 
+@pytest.mark.thorough
 def test_a_killed_worker_leaves_nothing_by_halves_and_its_run_is_finished(tmp_path: Path) -> None:
     talk(tmp_path / "talk.jsonl")
     manage(tmp_path, "migrate", "-v", "0")

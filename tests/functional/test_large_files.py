@@ -81,6 +81,7 @@ class Caller:
             time.sleep(0.2)
 
 
+@pytest.mark.thorough
 def test_in_by_the_worker_and_out_again(tmp_path: Path) -> None:
     if not Path("/proc/self/status").exists():
         pytest.skip("memory is read from /proc")

@@ -170,6 +170,7 @@ def enough(messages: Sequence[Message]) -> bool:
 
 
 @pytest.mark.parametrize("path", CLAUDE_CODE, ids=lambda path: path.stem)
+@pytest.mark.thorough
 def test_what_stays_behind_a_memory(path: Path) -> None:
     session, faults, by_memory = load(path), {}, 0
     live = live_positions(session)
@@ -186,6 +187,7 @@ def test_what_stays_behind_a_memory(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", [p for p in CLAUDE_CODE if p.stem in LARGE], ids=lambda path: path.stem)
+@pytest.mark.thorough
 def test_a_document_that_is_too_large_is_cut_section_by_section(path: Path) -> None:
     session = load(path)
     live = live_positions(session)
@@ -202,6 +204,7 @@ def test_a_document_that_is_too_large_is_cut_section_by_section(path: Path) -> N
 
 
 @pytest.mark.parametrize("path", [p for p in CLAUDE_CODE if p.stem in EXTRACTED_FROM], ids=lambda path: path.stem)
+@pytest.mark.thorough
 def test_it_is_written_as_the_session_grows(
     path: Path, eager_worker: None, django_capture_on_commit_callbacks: Any
 ) -> None:

@@ -467,6 +467,7 @@ class OtherWays(RuleBasedStateMachine):
         assert all(row.message_id in ids if row.role == Role.ASSISTANT else not row.is_prompt for row in beside)
 
 
+@pytest.mark.thorough
 def test_any_order_of_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     def written_by(*, name: str, outside: Any) -> Any:
         return WRITERS[OtherWays.writer]() if OtherWays.writer != "own" else make_summarizer(name=name, outside=outside)

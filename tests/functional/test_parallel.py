@@ -16,7 +16,7 @@ import pytest
 from tests.functional.client import Client
 from tests.functional.processes import manage, serving
 
-DATABASES = ["sqlite", "postgres"]
+DATABASES = ["sqlite", pytest.param("postgres", marks=pytest.mark.database)]
 Answer = tuple[int, Any]
 
 

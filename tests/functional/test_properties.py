@@ -168,6 +168,7 @@ def both_requests(session: Session) -> list[Any]:
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(first=TOOL_TURNS, second=TOOL_TURNS, cold=st.booleans(), then_cold=st.booleans())
+@pytest.mark.thorough
 def test_clearing_never_costs_tokens_nor_validity_and_can_be_undone(
     first: list[IncomingMessage], second: list[IncomingMessage], cold: bool, then_cold: bool
 ) -> None:

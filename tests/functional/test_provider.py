@@ -40,6 +40,7 @@ def post(served: Served, path: str, body: dict[str, str], key: str) -> dict[str,
         return made
 
 
+@pytest.mark.thorough
 def test_windows_are_the_providers_soon_after_the_start(tmp_path: Path, stub: StubApi) -> None:
     key = key_of(tmp_path)
     with stub, serving(tmp_path, variables=variables(stub)) as served:
@@ -54,6 +55,7 @@ def test_windows_are_the_providers_soon_after_the_start(tmp_path: Path, stub: St
         assert len(stub.requests) == 1
 
 
+@pytest.mark.thorough
 def test_a_provider_that_is_silent_holds_nothing_up(tmp_path: Path, stub: StubApi) -> None:
     key = key_of(tmp_path)
     stub.keep_failing("silent")

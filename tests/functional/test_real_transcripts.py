@@ -93,6 +93,7 @@ class TestEveryFile:
         assert unread == ({49} if "cut-mid-line" in path.name else set())
         assert TranscriptEntry.objects.filter(session=session).count() == report.entries
 
+    @pytest.mark.thorough
     def test_again_changes_nothing(self, path: Path) -> None:
         team = make_team()
         for again in (False, True):
@@ -101,6 +102,7 @@ class TestEveryFile:
             if again:
                 assert (report.messages, report.entries, report.boundaries, report.created) == (0, 0, 0, False)
 
+    @pytest.mark.thorough
     def test_the_live_path_is_the_clients_own(self, path: Path) -> None:
         session, _ = load(path)
         live = Message.objects.filter(session=session, left_path_at__isnull=True, is_sidechain=False)
@@ -114,6 +116,7 @@ class TestEveryFile:
             assert theirs <= mine
             assert all(content == "/compact" for content in beside)
 
+    @pytest.mark.thorough
     def test_is_compacted_into_a_context_that_the_api_takes(self, path: Path) -> None:
         session, _ = load(path)
         history = list(session.messages.order_by("position").values())

@@ -7,6 +7,8 @@ import signal
 import sqlite3
 from pathlib import Path
 
+import pytest
+
 from tests.functional.processes import Served, serving
 
 
@@ -33,6 +35,7 @@ def counts(data_dir: Path) -> dict[str, int]:
         }
 
 
+@pytest.mark.thorough
 def test_the_demonstration_from_nothing_and_again(tmp_path: Path) -> None:
     with serving(tmp_path, "--demo") as served:
         served.wait_for("Serving.")

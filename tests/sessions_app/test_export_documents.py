@@ -163,6 +163,7 @@ class TestDocument:
         assert ("one" in told, "two" in told) == (True, False)
         same(imported(exported(session, format_name="anthropic")).session, session)
 
+    @pytest.mark.thorough
     def test_memory_holds_a_batch(self, talk: Session, tmp_path: Path, django_assert_max_num_queries: Any) -> None:
         imported(exported(talk, format_name="anthropic"))  # what is held for good is held before it is measured
         session = make_session()

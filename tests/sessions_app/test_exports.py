@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from io import BytesIO
 from typing import Any
 
@@ -32,7 +31,6 @@ from sessions_app.transcript.validation import validate_messages
 from sessions_app.transcript.view import summary_content
 from tests.build import res, text, thinking, use
 from tests.factories import NOW, append, assistant, make_session, make_team, turns, user
-from tests.real_transcripts import CLAUDE_CODE, needs_transcripts
 from tests.resume import chain_of, messages_of, read
 from tests.transcript_lines import SESSION, compact_boundary, compact_summary, file_of, human, line, reply
 
@@ -868,35 +866,3 @@ class TestWhatWasImported:
         session = imported(file_of(*lines).getvalue()).session
         assert session.boundaries.update(source_key="") == 1
         assert plain(exported(session)) == lines
-
-
-@pytest.mark.transcripts
-@needs_transcripts
-@pytest.mark.parametrize("transcript", CLAUDE_CODE, ids=lambda path: path.stem)
-def test_real_transcripts_come_out_as_they_came(transcript: Any) -> None:
-    data = transcript.read_bytes()
-    session = imported(data, name=transcript.name).session
-    out = plain(exported(session))
-    came = list(_objects(data))
-    seen = {json.dumps(one, sort_keys=True) for one in came}
-    ours = [one for one in out if json.dumps(one, sort_keys=True) not in seen]
-    # A line of ours: the last word on the leaf; and uuids for lines that came without one.
-    assert all(one["type"] == "last-prompt" or "uuid" in one for one in ours)
-    assert len(ours) <= 1 + sum("uuid" not in one for one in came)
-    round_trip(session, documents=False)  # those: tests/functional/test_round_trip.py
-    full(session, max(session.leaf_position - 1, 1))
-    append(session, user("go on"))
-    round_trip(session, documents=False)
-
-
-def _objects(data: bytes) -> Iterator[dict[str, Any]]:
-    """Each object of a file; a line may hold two of them, or half of one."""
-    for row in data.decode().split("\n"):
-        rest = row.strip()
-        while rest:
-            try:
-                entry, end = json.JSONDecoder().raw_decode(rest)
-            except ValueError:
-                break
-            yield entry
-            rest = rest[end:].strip()

@@ -172,6 +172,8 @@ HISTORIES = [
 
 class TestSizes:
     @pytest.mark.parametrize("targets", [FIRST, BEFORE_SIZES], ids=["from_the_first", "from_the_second"])
+    @pytest.mark.thorough
+    @pytest.mark.database
     def test_views_hold_what_an_append_would_have_counted(self, targets: list[tuple[str, str]]) -> None:
         sessions = {make.__name__: make() for make in HISTORIES}
         exact = {name: selectors.context_view(session=one) for name, one in sessions.items()}
@@ -183,6 +185,8 @@ class TestSizes:
             allowed = ROUGHLY * len(exact[name].items) + OPENINGS
             assert abs(counted - exact[name].content_bytes) <= allowed, name
 
+    @pytest.mark.thorough
+    @pytest.mark.database
     def test_what_the_api_clears_is_sent_whole(self) -> None:
         session = plain()
         clear(session, "c0", "c1", clearing=Clearing.API_EDIT)
@@ -193,6 +197,8 @@ class TestSizes:
         assert abs(session.view_bytes - before) < ROUGHLY * session.last_position
 
     @pytest.mark.parametrize("measured", [False, True])
+    @pytest.mark.thorough
+    @pytest.mark.database
     def test_given_overhead(self, measured: bool) -> None:
         sessions = [
             make_session(system="You are a careful engineer. " * 300),
@@ -214,6 +220,8 @@ class TestSizes:
 
 
 class TestClientValuesAsText:
+    @pytest.mark.thorough
+    @pytest.mark.database
     def test_rows_of_the_earlier_kind_read_the_same(self) -> None:
         session = plain()
         boundary = clear(session, "c0", 'ü "quoted" 漢')

@@ -112,6 +112,8 @@ def at_the_newest_again() -> Iterator[None]:
 
 @pytest.mark.django_db(transaction=True)
 class TestMigrations:
+    @pytest.mark.thorough
+    @pytest.mark.database
     def test_what_is_stored_already_is_filled_in(self, at_the_newest_again: None) -> None:
         session = make_session()
         append(session, *turns(200, size=20))
@@ -124,6 +126,8 @@ class TestMigrations:
         migrate_to_newest()
         assert told() == before
 
+    @pytest.mark.thorough
+    @pytest.mark.database
     def test_it_can_be_begun_again(self, at_the_newest_again: None) -> None:
         session = make_session()
         rows = append(session, *turns(3))
@@ -137,6 +141,8 @@ class TestMigrations:
         fill.code(state.apps, None)
         assert told() == whole
 
+    @pytest.mark.thorough
+    @pytest.mark.database
     def test_an_empty_database(self, at_the_newest_again: None) -> None:
         assert not Team.objects.exists()
         back_to(BEFORE)

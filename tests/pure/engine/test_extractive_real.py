@@ -41,6 +41,7 @@ def _tool() -> ModuleType:
 
 
 @pytest.mark.transcripts
+@pytest.mark.thorough
 def test_recorded_sessions_keep_what_is_needed() -> None:
     tool = _tool()
     folder = tool.transcripts_dir() / "claude-code"
