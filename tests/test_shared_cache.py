@@ -9,6 +9,7 @@ import pytest
 from tests.shared_cache import OwnKeysCache
 
 
+@pytest.mark.database
 def test_it_forgets_its_own_keys_alone() -> None:
     if not os.environ.get("REDIS_URL"):
         pytest.skip("REDIS_URL is not set")

@@ -36,8 +36,18 @@ def run(session: Session) -> CompactionRun:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody waits long."""
-    figures = {"events_poll_seconds": 0.005, "events_heartbeat_seconds": 0.02, "events_stream_seconds": 0.2}
+    """Nobody waits long for what is new; a stream lasts until its end is told, however slow the machine is."""
+    _figures(monkeypatch, events_stream_seconds=15)
+
+
+@pytest.fixture
+def brief(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its time is over soon."""
+    _figures(monkeypatch, events_stream_seconds=0.2)
+
+
+def _figures(monkeypatch: pytest.MonkeyPatch, **more: float) -> None:
+    figures = {"events_poll_seconds": 0.005, "events_heartbeat_seconds": 0.02, **more}
     monkeypatch.setattr(events, "Policy", lambda: Policy(**figures))
 
 
@@ -100,7 +110,7 @@ class TestResuming:
     def test_an_id_that_is_none_of_ours_counts_for_nothing(self, api: Api, run: CompactionRun) -> None:
         assert read(watch(api, run, last_event_id="x\u00e9")) == read(watch(api, run))
 
-    def test_an_end_that_was_never_told(self, api: Api, session: Session, quick: None) -> None:
+    def test_an_end_that_was_never_told(self, api: Api, session: Session, brief: None) -> None:
         assert read(watch(api, queue(session), last_event_id="done"))[0]["data"]["stage"] == "queued"
 
 
@@ -144,7 +154,7 @@ class TestInAThread:
         assert [event["data"] for event in told[:-1]] == done.stages[1:]
         assert told[-1]["event"] == "done"
 
-    def test_it_lasts_no_longer_than_it_may(self, api: Api, session: Session, quick: None) -> None:
+    def test_it_lasts_no_longer_than_it_may(self, api: Api, session: Session, brief: None) -> None:
         assert [event["event"] for event in read(watch(api, queue(session)))] == ["stage"]
 
     def test_an_erased_run_ends_it(self, api: Api, session: Session, quick: None) -> None:
@@ -193,7 +203,7 @@ class TestInTheLoop:
         assert [event["data"]["stage"] for event in told[:-1]][-1] == "done"
         assert told[-1]["event"] == "done"
 
-    def test_one_that_waits_for_approval_stays_open(self, session: Session, rows: dict[int, Any], quick: None) -> None:
+    def test_one_that_waits_for_approval_stays_open(self, session: Session, rows: dict[int, Any], brief: None) -> None:
         session.policy_overrides = {"approve_compactions": True}
         session.save()
         append(session, *turns(40))
