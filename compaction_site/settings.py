@@ -226,6 +226,11 @@ UNFOLD: dict[str, Any] = {
                         "link": reverse_lazy("admin:compaction_app_compactionrun_changelist"),
                     },
                     {
+                        "title": "Failed compactions",
+                        "icon": "report",
+                        "link": reverse_lazy("admin:compaction_app_failuregroup_changelist"),
+                    },
+                    {
                         "title": "Decisions",
                         "icon": "rule",
                         "link": reverse_lazy("admin:compaction_app_decision_changelist"),

@@ -11,6 +11,13 @@ from compaction_app.actions.compacting import (
     reported,
     request_compaction,
 )
+from compaction_app.actions.failures import (
+    Retried,
+    acknowledge_failures,
+    note_on_failures,
+    reopen_failures,
+    retry_failures,
+)
 from compaction_app.actions.forecasts import Plan, plan_compaction
 from compaction_app.actions.handing_out import hand_out_on_commit, recover_runs, refresh_catalog
 from compaction_app.actions.idempotency import free_key, hand_back_call, keep_answer, take_call
@@ -42,6 +49,7 @@ from compaction_app.engine.command import CommandError
 from compaction_app.services.approvals import BadEdit, CannotAccept, Decider, NotAwaiting
 from compaction_app.services.cancelling import WrongStatus
 from compaction_app.services.clearing import Applied
+from compaction_app.services.failure_reviews import LONGEST_NOTE
 from compaction_app.services.hook_setup import BadHook
 from compaction_app.services.idempotency import CallInProgress, HeldCall, KeptAnswer, KeyConflict
 from compaction_app.services.memory import MemoryRefused
@@ -55,6 +63,7 @@ from sessions_app.services.reverts import RevertRefused
 from sessions_app.services.transcripts import ImportRefused
 
 __all__ = [
+    "LONGEST_NOTE",
     "ActiveRun",
     "Applied",
     "BadEdit",
@@ -76,6 +85,7 @@ __all__ = [
     "Plan",
     "Prepared",
     "ReactiveRefused",
+    "Retried",
     "RevertRefused",
     "StaleView",
     "Turn",
@@ -83,6 +93,7 @@ __all__ = [
     "Wanted",
     "WrongStatus",
     "accept_candidate",
+    "acknowledge_failures",
     "append_turn",
     "authenticate",
     "cancel_run",
@@ -103,6 +114,7 @@ __all__ = [
     "import_file",
     "import_upload",
     "keep_answer",
+    "note_on_failures",
     "plan_compaction",
     "prepare",
     "put_memory",
@@ -110,10 +122,12 @@ __all__ = [
     "recover_runs",
     "refresh_catalog",
     "reject_candidate",
+    "reopen_failures",
     "reported",
     "request_compaction",
     "reset_breaker",
     "restore_boundary",
+    "retry_failures",
     "retry_run",
     "revert_boundary",
     "revoke_api_keys",

@@ -4,6 +4,7 @@ from compaction_app.admin import (
     api_keys,
     boundaries,
     decisions,
+    failures,
     hooks,
     imports,
     runs,
@@ -13,4 +14,16 @@ from compaction_app.admin import (
     users,
 )
 
-__all__ = ["api_keys", "boundaries", "decisions", "hooks", "imports", "runs", "sessions", "teams", "telemetry", "users"]
+__all__ = [
+    "api_keys",
+    "boundaries",
+    "decisions",
+    "failures",
+    "hooks",
+    "imports",
+    "runs",
+    "sessions",
+    "teams",
+    "telemetry",
+    "users",
+]

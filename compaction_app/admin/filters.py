@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from django.contrib.admin import ModelAdmin, SimpleListFilter
@@ -11,6 +12,7 @@ from django.utils import timezone
 
 from compaction_app.admin import access
 from compaction_app.admin.gauge import SHORT_LEVELS
+from compaction_app.models import GroupState
 from compaction_app.selectors import has_open_breaker
 from sessions_app.models.teams import KeyState
 
@@ -98,6 +100,28 @@ class BreakerFilter(SimpleListFilter):
             return queryset.none()
         is_open = has_open_breaker()
         return queryset.filter(is_open if value == "open" else ~is_open)
+
+
+class FailureStateFilter(SimpleListFilter):
+    """The queue as it stands, unless somebody asks for what has left it."""
+
+    title = "queue"
+    parameter_name = "queue"
+
+    def lookups(self, request: HttpRequest, model_admin: ModelAdmin[Any]) -> list[tuple[str, str]]:
+        return [("acknowledged", "acknowledged"), ("all", "all")]
+
+    def choices(self, changelist: Any) -> Iterator[Any]:
+        for number, choice in enumerate(super().choices(changelist)):
+            yield {**choice, "display": "waiting"} if number == 0 else choice
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        value = self.value()
+        if value is None:
+            return queryset.in_state(GroupState.OPEN, GroupState.CAME_BACK)  # type: ignore[attr-defined]
+        if value == "acknowledged":
+            return queryset.in_state(GroupState.ACKNOWLEDGED)  # type: ignore[attr-defined]
+        return queryset if value == "all" else queryset.none()
 
 
 class KeyStateFilter(SimpleListFilter):

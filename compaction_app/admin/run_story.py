@@ -98,7 +98,7 @@ def story_of(*, run: CompactionRun, steps: Sequence[RunStep], calls: Sequence[Mo
 
 
 def _failure(run: CompactionRun, calls: Sequence[ModelCall]) -> Story:
-    reason = _reason(run.failure_reason)
+    reason = reason_of(run.failure_reason)
     is_providers = reason in PROVIDER_FAILURES
     return Story(
         title="Why it failed",
@@ -110,7 +110,7 @@ def _failure(run: CompactionRun, calls: Sequence[ModelCall]) -> Story:
     )
 
 
-def _reason(stored: str) -> FailureReason:
+def reason_of(stored: str) -> FailureReason:
     """What an earlier release stored may have no name any more."""
     return FailureReason(stored) if stored in set(FailureReason) else FailureReason.ERROR
 

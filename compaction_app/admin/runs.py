@@ -13,7 +13,7 @@ from django.utils.dateparse import parse_datetime
 from django.utils.safestring import SafeString
 from unfold.decorators import display
 
-from compaction_app.admin import access, cells
+from compaction_app.admin import access, cells, run_changes
 from compaction_app.admin.approvals import candidate_of, decide
 from compaction_app.admin.base import ReadOnlyModelAdmin
 from compaction_app.admin.filters import TeamFilter
@@ -47,22 +47,50 @@ class CompactionRunAdmin(ReadOnlyModelAdmin):
     detail_template = "compaction_app/admin/run.html"
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        return super().get_queryset(request).select_related("session__team", "boundary", "requested_by")
+        return (
+            super()
+            .get_queryset(request)
+            .select_related("session__team", "session__compaction_state", "boundary", "requested_by")
+        )
 
     def get_urls(self) -> list[URLPattern]:
-        view = self.admin_site.admin_view(self.decide_view)
-        own = [path("<path:object_id>/decide/", view, name="compaction_app_compactionrun_decide")]
+        view, name = self.admin_site.admin_view, "compaction_app_compactionrun"
+        own = [
+            path("<path:object_id>/decide/", view(self.decide_view), name=f"{name}_decide"),
+            path("<path:object_id>/retry/", view(self.retry_view), name=f"{name}_retry"),
+            path("<path:object_id>/cancel/", view(self.cancel_view), name=f"{name}_cancel"),
+        ]
         return own + super().get_urls()
 
     def decide_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Accept, edit or reject what the run waits with. POST only: a link must not change anything."""
-        if request.method != "POST":
-            return HttpResponseNotAllowed(["POST"])
-        run = self.get_object(request, object_id)
-        if not access.may_compact(user=request.user, team=run.session.team):
-            raise PermissionDenied
+        """Accept, edit or reject what the run waits with."""
+        run = self._to_act_on(request, object_id)
+        if isinstance(run, HttpResponse):
+            return run
         decide(request, run)
         return HttpResponseRedirect(cells.run_url(run.pk))
+
+    def retry_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Try it again, as it was or otherwise."""
+        run = self._to_act_on(request, object_id)
+        return run if isinstance(run, HttpResponse) else HttpResponseRedirect(run_changes.retry(request, run))
+
+    def cancel_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """End it."""
+        run = self._to_act_on(request, object_id)
+        if isinstance(run, HttpResponse):
+            return run
+        run_changes.cancel(request, run)
+        return HttpResponseRedirect(cells.run_url(run.pk))
+
+    def _to_act_on(self, request: HttpRequest, object_id: str) -> CompactionRun | HttpResponse:
+        """POST only: a link must not change anything."""
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        run: CompactionRun = self.get_object(request, object_id)
+        if not access.may_compact(user=request.user, team=run.session.team):
+            raise PermissionDenied
+        return run
 
     @display(description="status", ordering="status")
     def status_column(self, run: CompactionRun) -> SafeString:
@@ -119,6 +147,7 @@ class CompactionRunAdmin(ReadOnlyModelAdmin):
             "may_compact": access.may_compact(user=request.user, team=obj.session.team),
             "boundary_url": cells.boundary_url(obj.boundary_id) if obj.boundary_id else "",
             "session_url": cells.session_url(obj.session_id),
+            "changes": run_changes.changes_of(obj),
         }
 
 

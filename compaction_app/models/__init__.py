@@ -2,6 +2,7 @@ from compaction_app.models.calls import ModelCall
 from compaction_app.models.candidates import CompactionCandidate
 from compaction_app.models.client_state import ClientState
 from compaction_app.models.decisions import Decision
+from compaction_app.models.failures import FailureDay, FailureGroup, FailureNote, GroupState
 from compaction_app.models.hooks import Hook, HookDelivery, HookEvent
 from compaction_app.models.idempotency import IdempotentCall
 from compaction_app.models.imports import IMPORT_AT_WORK, ImportStatus, TranscriptImport
@@ -20,6 +21,10 @@ __all__ = [
     "CompactionRun",
     "CompactionState",
     "Decision",
+    "FailureDay",
+    "FailureGroup",
+    "FailureNote",
+    "GroupState",
     "Hook",
     "HookDelivery",
     "HookEvent",

@@ -95,6 +95,9 @@ class CompactionRun(models.Model):
     lease_expires_at = models.DateTimeField(null=True, blank=True)
     attempts = models.JSONField(default=list, blank=True, help_text="one entry a claim: when it began and how it ended")
     failure_reason = models.CharField(max_length=40, choices=FAILURE_CHOICES, blank=True)
+    failure_group = models.ForeignKey(
+        "FailureGroup", on_delete=models.SET_NULL, null=True, blank=True, related_name="runs", db_index=False
+    )
     detail = StorableTextField(blank=True)
     boundary = models.OneToOneField(
         CompactBoundary, on_delete=models.PROTECT, null=True, blank=True, related_name="run"
@@ -141,6 +144,11 @@ class CompactionRun(models.Model):
         indexes = [
             models.Index(fields=["session", "-id"], name="run_newest_of_session"),
             models.Index(fields=["session", "finished_at"], name="run_by_end"),  # what a time has brought
+            models.Index(
+                fields=["failure_group", "-id"],
+                name="run_newest_of_failures",
+                condition=Q(failure_group__isnull=False),
+            ),
             models.Index(fields=["status", "lease_expires_at"], name="run_sweep", condition=Q(status__in=AT_WORK)),
         ]
 

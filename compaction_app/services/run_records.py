@@ -20,7 +20,7 @@ from compaction_app.engine.links.last_resort import LAST_RESORT
 from compaction_app.engine.outcome import FailureReason
 from compaction_app.engine.values import Step
 from compaction_app.models import CompactionRun, HookEvent, RunStatus, RunStep
-from compaction_app.services import breaker, cleanup, clearing, hooks, partial
+from compaction_app.services import breaker, cleanup, clearing, failures, hooks, partial
 from compaction_app.services.calls import Spent, spent
 from compaction_app.services.claims import ended
 from compaction_app.services.situations import Attempt
@@ -112,7 +112,8 @@ def store_failure(
 ) -> None:
     """Run, telemetry, breaker, what the hooks are to be told. `session` with its team, as the run has read it."""
     used = spent(run=run)
-    values = {"failure_reason": reason.value, "detail": detail, **spent_values(used=used)}
+    group = failures.note_failure(session=session, reason=reason, now=now)
+    values = {"failure_reason": reason.value, "failure_group": group, "detail": detail, **spent_values(used=used)}
     close_run(run_id=run.pk, now=now, status=RunStatus.FAILED, **values)
     payload = {
         "trigger": run.trigger,
