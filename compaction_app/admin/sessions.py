@@ -29,6 +29,7 @@ from compaction_app.admin.history import find_position, read_page
 from compaction_app.admin.memory import memory_context, memory_line
 from compaction_app.admin.policy_form import Layers, PolicyForm, figure_rows
 from compaction_app.admin.rendering.text import visible
+from compaction_app.admin.timeline import timeline_of
 from compaction_app.models import CompactionRun
 from sessions_app.models import Message, Session
 
@@ -147,12 +148,14 @@ class SessionAdmin(ReadOnlyModelAdmin):
         page = read_page(
             session=session, after=_position(request.GET.get("after")), prompts_only=request.GET.get("prompts") == "1"
         )
+        gauge = gauge_of(session=session)
         context = {
             **self.page_context(request, session),
             "title": cells.session_name(session),
             "session": session,
             "external_id": visible(session.external_id or ""),
-            "gauge": gauge_of(session=session),
+            "gauge": gauge,
+            "timeline": timeline_of(session=session, gauge=gauge),
             "automatic": automatic_of(session=session, now=timezone.now()),
             "memory": memory_line(session=session),
             "overridden": len(session.policy_overrides),

@@ -238,5 +238,5 @@ class TestCost:
         # user, session with team and breaker; messages, calls, answers (prompts only: messages, earlier, newest ones);
         # head boundary, cleared ids, boundaries on the page, latest boundaries, runs, next and previous boundary,
         # decisions, memory
-        assert len(long) == 14
+        assert len(long) == 16
         assert not any("COUNT(" in sql for sql in long)
